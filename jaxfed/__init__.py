@@ -1,0 +1,1 @@
+"""jaxfed: a JAX-compiled, vectorized simulator of federated learning."""
