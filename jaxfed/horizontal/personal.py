@@ -1,0 +1,59 @@
+"""The personal models of all clients, and predictions with them."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxfed import trees
+from jaxfed.horizontal.federate import current
+from jaxfed.types import Array, FedState, Key, Params
+
+
+def server_params(algorithm, state: FedState) -> Params:
+    """Return the server's model."""
+    return current(state.server).params
+
+
+def personal_models(algorithm, state: FedState, data: Any = None, key: Key | None = None) -> Params:
+    """Return `algorithm.personal` of every client, stacked [C, ...].
+
+    `data` (ClientData or FedData) is needed where the state alone does not tell: by FineTuned, which trains on the
+    clients' rows, and by algorithms without client states, for the number of clients. Raises ValueError without it.
+    """
+    server = current(state.server)
+    count = data.train.num_clients if data is not None else _count(state.clients)
+    key = jax.random.key(0) if key is None else key
+
+    def one(i):
+        view = None if data is None else data.train.view(i)
+        client_key = jax.random.fold_in(key, i if view is None else view.id)
+        return algorithm.personal(client_key, server, trees.take(state.clients, i), view)
+
+    return jax.vmap(one)(jnp.arange(count))
+
+
+def predict(algorithm, state: FedState, x: Array, client: int | None = None, data: Any = None) -> Array:
+    """Return the outputs for rows x [n, ...]: of the server's model, or of client number `client`'s personal model.
+
+    Class numbers are `argmax` of the outputs [n, classes]. uint8 images are scaled as in training.
+    """
+    x = jnp.asarray(x)
+    if x.dtype == jnp.uint8:
+        x = x.astype(jnp.result_type(float)) / 255
+    if client is None:
+        return algorithm.model.outputs(algorithm.server_params(state), x)
+    count = data.train.num_clients if data is not None else _count(state.clients)
+    if not 0 <= client < count:
+        raise ValueError(f"client: got {client}, wanted 0 to {count - 1}")
+    view = None if data is None else jax.tree.map(jnp.asarray, data.train).view(client)
+    key = jax.random.fold_in(jax.random.key(0), client)
+    personal = algorithm.personal(key, current(state.server), trees.take(state.clients, client), view)
+    return algorithm.model.outputs(personal, x)
+
+
+def _count(clients: Any) -> int:
+    leaves = jax.tree.leaves(clients)
+    if not leaves:
+        raise ValueError("data: got None, wanted the training data: this algorithm keeps no states of clients")
+    return leaves[0].shape[0]
