@@ -10,7 +10,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
 
+from jaxfed import parallel, trees
 from jaxfed.types import Algorithm, Array, Carry, Data, Info, Key, Measure, Scheduler
 
 
@@ -45,14 +47,52 @@ def advance(
     return jax.lax.fori_loop(0, num_rounds, body, (carry, info))
 
 
+def advance_on(mesh: Mesh | None, key: Key, algorithm, scheduler, data: Data, carry: Carry, num_rounds):
+    """Return `advance` on a mesh, each device with its own clients (None: on one device, without any collective)."""
+    if mesh is None:
+        return advance(key, algorithm, scheduler, data, carry, num_rounds)
+    everywhere, by_client = PartitionSpec(), PartitionSpec(parallel.CLIENT)
+    spec = Carry(everywhere, everywhere, parallel.specs(carry.state))
+    inputs = (everywhere, everywhere, everywhere, by_client, spec, everywhere)
+    # check_vma=False: with it, jax sums the gradients of a replicated model over the devices by itself
+    sharded = jax.shard_map(advance, mesh=mesh, in_specs=inputs, out_specs=(spec, everywhere), check_vma=False)
+    return sharded(key, algorithm, scheduler, data, carry, jnp.asarray(num_rounds))
+
+
 def observe(
-    algorithm: Algorithm, data: Data, measures: Sequence[Measure], carry: Carry, info: Info = None
+    mesh: Mesh | None, measures: Sequence[Measure], algorithm, data: Data, carry: Carry, info: Info = None
 ) -> dict[str, Array]:
-    """Return one record: every measure of the state, the clock, and the scalars of `info` (a dict, or None)."""
-    record: dict[str, Any] = {"time": carry.time}
+    """Return one record: the clock, whether the state is finite, every measure, and the scalars of `info` (or None)."""
+    record: dict[str, Any] = {"time": carry.time, "finite": trees.all_finite(carry.state)}
     for measure in measures:
-        record |= measure.fn(algorithm, carry.state, data)
-    return record | (info if isinstance(info, dict) else {})
+        fn = measure.fn
+        if mesh is not None and measure.per_device:
+            by_client = PartitionSpec(parallel.CLIENT)
+            inputs = (PartitionSpec(), parallel.specs(carry.state), by_client)
+            outputs = by_client if "client" in measure.dims else PartitionSpec()
+            fn = jax.shard_map(fn, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+        record |= fn(algorithm, carry.state, data)
+    return record | (info or {})
+
+
+def record_dims(algorithm, data: Data, measures: Sequence[Measure], key: Key) -> dict[str, tuple[str, ...]]:
+    """Return the names of the axes of every measured array. Raises ValueError where a measure names too few or many."""
+    dims: dict[str, tuple[str, ...]] = {}
+    for measure in measures:
+        state = jax.eval_shape(algorithm.init, key, data)
+        for name, array in jax.eval_shape(measure.fn, algorithm, state, data).items():
+            if array.ndim != len(measure.dims):
+                raise ValueError(f"measures: {name!r} has shape {array.shape}, wanted axes {measure.dims}")
+            dims[name] = measure.dims
+    return dims
+
+
+def clock(key: Key, scheduler: Scheduler, rounds_done: int) -> Array:
+    """Return the simulated seconds after `rounds_done` rounds."""
+    if rounds_done == 0:
+        return jnp.zeros((), jnp.result_type(float))
+    event_key, t = jax.random.split(key, 3)[1], jnp.int32(rounds_done - 1)
+    return jnp.asarray(scheduler(jax.random.fold_in(event_key, t), t).time, jnp.result_type(float))
 
 
 def rollout(
@@ -76,6 +116,6 @@ def rollout(
 
     def window(carry, length):
         carry, info = advance(key, algorithm, scheduler, data, carry, length)
-        return carry, observe(algorithm, data, measures, carry, info)
+        return carry, observe(None, measures, algorithm, data, carry, info)
 
     return jax.lax.scan(window, carry, windows)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jaxfed.types import FedState
+from jaxfed.types import Carry, FedState
 
 CLIENT = "client"
 CACHE_BYTES = 1 << 20  # the L2 cache of one core: what the working set of a group of clients should fit in
@@ -18,11 +18,12 @@ CACHE_BYTES = 1 << 20  # the L2 cache of one core: what the working set of a gro
 class Layout:
     """How clients are mapped, a static choice of the backend that changes results only by rounding.
 
-    `num_clients`: the clients of the user, without padding. `group`: clients trained at once by vmap; the round scans
+    `num_clients`: the clients of the user, without padding; `num_filled`: those with rows. `group`: clients trained at once by vmap; the round scans
     over groups. `axis`: the mesh axis that shards clients, or None. `eval_block`: clients evaluated at once.
     """
 
     num_clients: int
+    num_filled: int
     group: int = 1
     axis: str | None = None
     eval_block: int = 1
@@ -74,15 +75,18 @@ def specs(tree: Any) -> Any:
     return PartitionSpec()
 
 
-def put(tree: Any, mesh: Mesh | None, spec: PartitionSpec = PartitionSpec()) -> Any:
-    """Return the tree on the devices, once; every leaf under one spec. Copies, so that donation can't reach back."""
+def put(tree: Any, mesh: Mesh | None, spec: PartitionSpec | None = None) -> Any:
+    """Return the tree on the devices, every leaf under one spec (default: replicated)."""
     if mesh is None:
-        return jax.tree.map(lambda x: jnp.array(x, copy=True), tree)
-    return jax.tree.map(lambda x: jnp.array(jax.device_put(x, NamedSharding(mesh, spec)), copy=True), tree)
+        return jax.tree.map(jnp.asarray, tree)
+    return jax.device_put(tree, NamedSharding(mesh, spec or PartitionSpec()))
 
 
-def put_state(state: Any, mesh: Mesh | None) -> Any:
-    """Return a state on the devices under its own specs."""
+def put_carry(carry: Carry, mesh: Mesh | None) -> Carry:
+    """Return a carry on the devices, its state under its own specs."""
+    state = carry.state
     if mesh is not None and isinstance(state, FedState):
-        return FedState(put(state.server, mesh), put(state.clients, mesh, PartitionSpec(CLIENT)))
-    return put(state, mesh)
+        state = FedState(put(state.server, mesh), put(state.clients, mesh, PartitionSpec(CLIENT)))
+    else:
+        state = put(state, mesh)
+    return Carry(put(carry.round, mesh), put(carry.time, mesh), state)

@@ -41,11 +41,13 @@ class Scheduler(Protocol):
 class Measure(NamedTuple):
     """Named arrays computed from a state in one pass over the data.
 
-    `fn(algorithm, state, data)` returns a dict of arrays whose axes are named by `dims`.
+    `fn(algorithm, state, data)` returns a dict of arrays whose axes are named by `dims`. On a mesh it sees all clients
+    (and those that pad their number, which are cut off its result); with `per_device` it sees each device's own.
     """
 
     fn: Callable[[Any, State, Data], dict[str, Array]]
     dims: tuple[str, ...] = ()
+    per_device: bool = False
 
 
 class Carry(NamedTuple):

@@ -134,6 +134,10 @@ class APFL(PyTreeNode):
         """Return alpha of every client [C]."""
         return state.clients.alpha
 
+    def message(self, server):
+        """Return what the server sends to a client, which sends back as much: the server's model."""
+        return server.params
+
     def personal(self, key: Key, server, client: ApflClient, view) -> Params:
         """Return the client's mixture: of parameters, or a `Mixture` of outputs with mix="logits"."""
         del key, view

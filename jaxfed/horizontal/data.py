@@ -65,7 +65,7 @@ class ClientData(flax.struct.PyTreeNode):
         rows = np.zeros((len(indices), max(int(size.max()), 1)), np.int32)
         for i, index in enumerate(indices):
             rows[i, : len(index)] = index
-        return cls(x, y, rows, size, np.arange(len(indices), dtype=np.int32), Layout(len(indices)))
+        return cls(x, y, rows, size, np.arange(len(size), dtype=np.int32), Layout(len(size), int((size > 0).sum())))
 
     @classmethod
     def from_list(cls, clients: Sequence[tuple[Any, Any]], *, allow_empty: bool = False) -> "ClientData":

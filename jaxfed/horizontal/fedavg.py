@@ -63,6 +63,10 @@ class FedAvg(PyTreeNode):
         del share
         return apply_update(self, server, update)
 
+    def message(self, server):
+        """Return what the server sends to a client, which sends back as much: the server's model."""
+        return server.params
+
     def personal(self, key: Key, server, client, view) -> Params:
         """Return the model that one client deploys: the server's."""
         del key, client, view

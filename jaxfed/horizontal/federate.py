@@ -61,7 +61,7 @@ def current(server: Any) -> Any:
 def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> tuple[FedState, dict[str, Array]]:
     """Return the state after a round of the event's cohort, and scalars to look at.
 
-    The scalars: `cohort` (clients that trained), `update_norm` |u| of the mean update u, `drift`
+    The scalars: `cohort` (clients that trained), `visits` (the same, summed over all rounds), `update_norm` |u| of the mean update u, `drift`
     sqrt(mean_i |u_i - u|^2), how far apart the clients ended, and the means of what `client_update` reports.
     """
     train: ClientData = data.train
@@ -96,12 +96,13 @@ def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> t
 
     scale = jnp.where(sums.weight > 0, 1 / jnp.where(sums.weight > 0, sums.weight, 1), 0)
     update, square, report = trees.scale(scale, (sums.update, sums.square, sums.report))
-    new = algorithm.server_update(server, update, sums.count / train.num_clients)
-    new = trees.where(sums.weight > 0, new, server)._replace(round=server.round + 1)
+    new = algorithm.server_update(server, update, sums.count / max(layout.num_filled, 1))
+    visits = server.visits + sums.count.astype(jnp.int32)
+    new = trees.where(sums.weight > 0, new, server)._replace(round=server.round + 1, visits=visits)
     if isinstance(state.server, Versions):
         new = Versions(new, history.push(state.server.past, new))
     norm = trees.norm(update)
-    info = {"cohort": sums.count, "update_norm": norm, "drift": jnp.sqrt(jnp.maximum(square - norm**2, 0))}
+    info = {"cohort": sums.count, "visits": visits, "update_norm": norm, "drift": jnp.sqrt(jnp.maximum(square - norm**2, 0))}
     return FedState(new, clients), info | report
 
 

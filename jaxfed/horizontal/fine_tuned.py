@@ -52,6 +52,10 @@ class FineTuned(PyTreeNode):
         del share
         return apply_update(self, server, update)
 
+    def message(self, server):
+        """Return what the server sends to a client, which sends back as much: the server's model."""
+        return server.params
+
     def personal(self, key: Key, server, client, view) -> Params:
         """Return w after `tune_steps` local steps on the client's rows; w itself for a client without rows.
 

@@ -40,11 +40,7 @@ def run_steps(algorithm, step: Step, carry: Any, key: Key, view: View) -> Any:
         (x, y), weight = view.take(view.rows), view.mask().astype(jnp.result_type(float))
         steps = algorithm.local_steps if algorithm.local_epochs is None else algorithm.local_epochs
         return jax.lax.fori_loop(0, steps, lambda s, carry: step(carry, x, y, weight, s), carry)
-    if algorithm.batches == "with_replacement":
-        rows = _with_replacement(key, view, (algorithm.local_steps, algorithm.batch_size))
-        weight = None
-    else:
-        rows, weight = _epochs(key, view, algorithm.local_steps, algorithm.batch_size, algorithm.local_epochs)
+    rows, weight = draw(algorithm, key, view)
 
     def body(carry, xs):
         s, rows, weight = xs
@@ -55,6 +51,13 @@ def run_steps(algorithm, step: Step, carry: Any, key: Key, view: View) -> Any:
         return new, None
 
     return jax.lax.scan(body, carry, (jnp.arange(rows.shape[0]), rows, weight))[0]
+
+
+def draw(algorithm, key: Key, view: View) -> tuple[Array, Array | None]:
+    """Return the pool rows of all local steps [steps, b], and their weights (None: all 1), from the client's key."""
+    if algorithm.batches == "with_replacement":
+        return _with_replacement(key, view, (algorithm.local_steps, algorithm.batch_size)), None
+    return _epochs(key, view, algorithm.local_steps, algorithm.batch_size, algorithm.local_epochs)
 
 
 def local_sgd(

@@ -8,7 +8,7 @@ from jaxfed import steps, trees
 from jaxfed.horizontal import personal
 from jaxfed.horizontal.federate import federate, start
 from jaxfed.horizontal.local import local_sgd
-from jaxfed.horizontal.server import Server, first_round
+from jaxfed.horizontal.server import new_server
 from jaxfed.types import Array, FedState, Key, Params
 
 
@@ -45,7 +45,7 @@ class LocalOnly(PyTreeNode):
     def init(self, key: Key, data: Any) -> FedState:
         """Return the same initial model for all: clients [C, ...]."""
         params = self.model.init(key, data.train.sample())
-        return start(self, Server(params, first_round()), trees.repeat(params, data.train.rows.shape[0]))
+        return start(self, new_server(params), trees.repeat(params, data.train.rows.shape[0]))
 
     def client_update(self, key: Key, server, client, view):
         """Return (the change of the client's model, the new model, {})."""
@@ -55,6 +55,10 @@ class LocalOnly(PyTreeNode):
     def server_update(self, server, update, share: Array | float = 1.0):
         """Return the server with the mean of all clients' models; `share` of them changed."""
         return server._replace(params=trees.axpy(share, update, server.params))
+
+    def message(self, server):
+        """Return what the server sends to a client, which sends back as much: nothing."""
+        return ()
 
     def personal(self, key: Key, server, client, view) -> Params:
         """Return the client's own model."""

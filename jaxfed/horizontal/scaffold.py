@@ -19,7 +19,7 @@ from jaxfed import steps, trees
 from jaxfed.horizontal import personal
 from jaxfed.horizontal.federate import federate, start
 from jaxfed.horizontal.local import num_steps, run_steps
-from jaxfed.horizontal.server import Server, first_round
+from jaxfed.horizontal.server import new_server
 from jaxfed.types import Array, FedState, Key, Params
 
 
@@ -61,7 +61,7 @@ class Scaffold(PyTreeNode):
         """Return x from the model; all controls zero, those of the clients [C, ...]."""
         params = self.model.init(key, data.train.sample())
         zeros = trees.zeros_like(params)
-        first = Server(params, first_round(), extra=zeros)
+        first = new_server(params, zeros)
         return start(self, first, trees.repeat(zeros, data.train.rows.shape[0]))
 
     def client_update(self, key: Key, server, client, view):
@@ -85,11 +85,15 @@ class Scaffold(PyTreeNode):
         return Update(trees.sub(y, x), trees.sub(renewed, client)), renewed, {}
 
     def server_update(self, server, update, share: Array | float = 1.0):
-        """Return the server after the mean update; `share` is |S| / C."""
+        """Return the server after the mean update; `share` is |S| / C, both without clients that have no rows."""
         return server._replace(
             params=trees.axpy(self.server_lr, update.params, server.params),
             extra=trees.axpy(share, update.control, server.extra),
         )
+
+    def message(self, server):
+        """Return what the server sends to a client, which sends back as much: the server's model and control."""
+        return (server.params, server.extra)
 
     def personal(self, key: Key, server, client, view) -> Params:
         """Return the model that one client deploys: the server's."""

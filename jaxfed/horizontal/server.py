@@ -15,23 +15,27 @@ from jaxfed.types import Array, Params
 
 
 class Server(NamedTuple):
-    """A server: the model's parameters, rounds done (int32), and what else it keeps (an optimizer's state, a key)."""
+    """A server: the model's parameters, what else it keeps (an optimizer's state, a control variate), and counts.
+
+    `round`: rounds done; `visits`: client visits so far, summed over rounds; both int32.
+    """
 
     params: Params
-    round: Array
     extra: Any = ()
+    round: Array | int = 0
+    visits: Array | int = 0
 
 
-def first_round() -> Array:
-    """Return the number of rounds done before the first, int32."""
-    return jnp.zeros((), jnp.int32)
+def new_server(params: Params, extra: Any = ()) -> Server:
+    """Return a server before the first round."""
+    return Server(params, extra, jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
 
 def start_server(algorithm, params: Params) -> Server:
     """Return the server before the first round."""
     optimizer = algorithm.server_optimizer
     extra = () if optimizer is None else optimizer(algorithm.server_lr).init(params)
-    return Server(params, first_round(), extra)
+    return new_server(params, extra)
 
 
 def apply_update(algorithm, server: Server, update: Params) -> Server:

@@ -1,0 +1,204 @@
+"""Every check at the boundary, on the host, before anything is traced; and every message a user sees.
+
+A message names the field, what it got, and what it wanted.
+"""
+
+import difflib
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+
+from jaxfed.losses import LOSSES
+
+CHOICES = {
+    "batches": ("with_replacement", "epochs"),
+    "weights": ("uniform", "examples"),
+    "option": ("I", "II"),
+    "mix": ("params", "logits"),
+    "alpha_every": ("round", "step"),
+    "order": ("simultaneous", "sequential"),
+    "alpha_gradient": ("exact", "fedtorch"),
+    "evaluate_with": ("server", "local"),
+    "form": ("auto", "plain"),
+}
+RATES = ("lr", "server_lr", "alpha_lr", "personal_lr", "tune_lr", "alpha_l2")
+COUNTS = ("local_steps", "batch_size", "local_epochs", "tune_steps")
+
+
+def fail(field: str, got: Any, wanted: str) -> NoReturn:
+    """Raise the ValueError that all checks raise."""
+    raise ValueError(f"{field}: got {got}, wanted {wanted}")
+
+
+def one_of(field: str, got: Any, choices: Sequence[str]) -> None:
+    """Require a name among choices; a near miss is named."""
+    if got not in choices:
+        near = difflib.get_close_matches(str(got), choices, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        fail(field, repr(got), f"one of {', '.join(map(repr, choices))}{hint}")
+
+
+def whole(field: str, got: Any, least: int) -> None:
+    """Require an int of at least `least`."""
+    if isinstance(got, bool) or not isinstance(got, (int, np.integer)) or got < least:
+        fail(field, repr(got), f"a whole number of at least {least}")
+
+
+def numbers(field: str, value: Any, low: float, high: float = np.inf) -> None:
+    """Require that every number in a pytree is finite and lies within [low, high]."""
+    for leaf in jax.tree.leaves(value):
+        try:
+            leaf = np.asarray(leaf, float)
+        except (TypeError, ValueError):
+            fail(field, repr(leaf), "a number")
+        bad = leaf[~((leaf >= low) & (leaf <= high) & np.isfinite(leaf))]
+        if bad.size:
+            fail(field, f"{bad.flat[0]:g}", f"{'at least ' if high == np.inf else ''}{low:g}"
+                 + (", and finite" if high == np.inf else f" to {high:g}"))  # fmt: skip
+
+
+def pool(x: Any, y: Any, name: str = "data") -> tuple[np.ndarray, np.ndarray]:
+    """Return features and labels as arrays after checking lengths, finiteness and class numbers."""
+    x, y = np.asarray(x), np.asarray(y)
+    if x.ndim < 2 or not np.issubdtype(x.dtype, np.number):
+        fail(f"{name}.x", f"shape {x.shape} of {x.dtype}", "numbers of shape [rows, features...]")
+    if y.ndim != 1 or len(x) != len(y):
+        fail(f"{name}.y", f"shape {y.shape}", f"({len(x)},), one label for each row of x")
+    if not len(x):
+        fail(f"{name}.x", "no rows", "at least one")
+    for field, a in (("x", x), ("y", y)):
+        if np.issubdtype(a.dtype, np.floating) and not np.isfinite(a).all():
+            row = int(np.argwhere(~np.isfinite(a.reshape(len(a), -1)).all(axis=1))[0, 0])
+            fail(f"{name}.{field}", f"a value that is not finite in row {row}", "finite numbers")
+    return x, y.astype(np.int32) if np.issubdtype(y.dtype, np.integer) else y
+
+
+def indices(indices: Sequence[np.ndarray], num_rows: int, allow_empty: bool, name: str = "data") -> None:
+    """Require clients, each with rows of the pool."""
+    if not len(indices):
+        fail(f"{name}.indices", "no clients", "at least one")
+    for i, index in enumerate(indices):
+        if len(index) and (index.min() < 0 or index.max() >= num_rows):
+            fail(f"{name}.indices[{i}]", f"rows {index.min()} to {index.max()}", f"0 to {num_rows - 1}")
+    empty = [i for i, index in enumerate(indices) if not len(index)]
+    if empty and not allow_empty:
+        fail(f"{name}.indices[{empty[0]}]", f"no rows ({len(empty)} such clients)",
+             "at least one row a client, or allow_empty=True")  # fmt: skip
+
+
+def client_list(clients: Sequence[tuple[Any, Any]]) -> None:
+    """Require pairs of features and labels whose lengths and shapes agree."""
+    if not len(clients):
+        fail("clients", "an empty list", "one pair (x_i, y_i) for each client")
+    shape = np.shape(clients[0][0])[1:]
+    for i, (x, y) in enumerate(clients):
+        if len(x) != len(y):
+            fail(f"clients[{i}]", f"{len(x)} rows of x and {len(y)} labels", "equal numbers")
+        if np.shape(x)[1:] != shape:
+            fail(f"clients[{i}].x", f"rows of shape {np.shape(x)[1:]}", f"{shape}, as client 0 has")
+
+
+def rounds(num_rounds: Any, every: Any, chunk: Any = None) -> None:
+    """Require sensible lengths of a run, in rounds."""
+    whole("num_rounds", num_rounds, 1)
+    whole("every", every, 1)
+    if chunk is not None:
+        whole("chunk", chunk, 1)
+
+
+def seed(got: Any) -> tuple[jax.Array, Any]:
+    """Return a typed key and what to record of the seed, from an int or a typed key."""
+    if isinstance(got, (int, np.integer)) and not isinstance(got, bool):
+        return jax.random.key(int(got)), int(got)
+    if isinstance(got, jax.Array) and jax.dtypes.issubdtype(got.dtype, jax.dtypes.prng_key) and got.shape == ():
+        return got, str(np.asarray(jax.random.key_data(got)).tolist())
+    fail("seed", repr(got), "an int or one typed key (jax.random.key)")
+
+
+def same_structure(state: Any, like: Any) -> Any:
+    """Return a copy of `state` after requiring the structure, shapes and dtypes that this run's own state has.
+
+    Fewer rows on a first axis are filled up from `like`: a mesh pads the number of clients.
+    """
+    if jax.tree.structure(state) != jax.tree.structure(like):
+        fail("state", str(jax.tree.structure(state)), f"{jax.tree.structure(like)}, this algorithm's")
+
+    def leaf(path, x, y):
+        name = f"state{jax.tree_util.keystr(path)}"
+        if x.dtype != y.dtype or x.shape[1:] != y.shape[1:] or x.shape[:1] > y.shape[:1]:
+            fail(name, f"{x.dtype}{list(x.shape)}", f"{y.dtype}{list(y.shape)}")
+        return y.at[: x.shape[0]].set(x) if y.ndim and x.shape != y.shape else jax.numpy.array(x, copy=True)
+
+    return jax.tree_util.tree_map_with_path(leaf, state, like)
+
+
+def horizontal(algorithm: Any, scheduler: Any, data: Any) -> None:
+    """Check one horizontal run: fields of the algorithm, labels against the model, cohort and delays, parts."""
+    algorithm = getattr(algorithm, "inner", algorithm)
+    train = data.train
+    for field, choices in CHOICES.items():
+        if hasattr(algorithm, field):
+            one_of(field, getattr(algorithm, field), choices)
+    for field in COUNTS:
+        if getattr(algorithm, field, None) is not None:
+            whole(field, getattr(algorithm, field), 1)
+    for field in RATES:
+        numbers(field, getattr(algorithm, field, None), 0)
+    if algorithm.local_epochs is not None and algorithm.batch_size is not None and algorithm.batches != "epochs":
+        fail("local_epochs", algorithm.local_epochs, 'batches="epochs" with it, or None')
+    one_of("model.loss", algorithm.model.loss, list(LOSSES))
+    numbers("model.l2", algorithm.model.l2, 0)
+    if hasattr(algorithm, "alpha"):
+        numbers("alpha", algorithm.alpha, 0, 1)
+        if np.shape(algorithm.alpha) not in ((), (train.num_clients,)):
+            fail("alpha", f"shape {np.shape(algorithm.alpha)}", f"one number, or one for each of {train.num_clients}")
+    for name, part in data.parts().items():
+        if part.num_clients != train.num_clients:
+            fail(name, f"{part.num_clients} clients", f"{train.num_clients}, as there are in train")
+        if part.x.shape[1:] != train.x.shape[1:]:
+            fail(f"{name}.x", f"rows of shape {part.x.shape[1:]}", f"{train.x.shape[1:]}, as train has")
+        labels(algorithm.model, part, name)
+    _scheduler(algorithm, scheduler, train)
+
+
+def labels(model: Any, part: Any, name: str) -> None:
+    """Require labels that the model's loss understands: class numbers below its outputs, -1 and +1, or targets."""
+
+    def outputs(x):
+        return model.outputs(model.init(jax.random.key(0), x), x)
+
+    z = jax.eval_shape(outputs, jax.eval_shape(type(part).sample, part))
+    y = np.asarray(part.y)
+    if model.classifies_many:
+        if z.ndim != 2:
+            fail("model.net", f"outputs of shape {z.shape} for one row", "(1, classes)")
+        if not np.issubdtype(y.dtype, np.integer):
+            fail(f"{name}.y", f"labels of {y.dtype}", f"class numbers (integers) for the loss {model.loss!r}")
+        if y.min() < 0 or y.max() >= z.shape[1]:
+            worst = y.min() if y.min() < 0 else y.max()
+            fail(f"{name}.y", f"the label {worst}", f"0 to {z.shape[1] - 1}, the classes of the model")
+    elif model.loss in ("logistic", "squared_hinge") and not np.isin(y, (-1, 1)).all():
+        fail(f"{name}.y", f"the label {y[~np.isin(y, (-1, 1))][0]}", f"-1 or +1 for the loss {model.loss!r}")
+
+
+def _scheduler(algorithm: Any, scheduler: Any, train: Any) -> None:
+    if scheduler.num_clients != train.num_clients:
+        fail("scheduler.num_clients", scheduler.num_clients, f"{train.num_clients}, the clients of the data")
+    whole("scheduler.cohort_size", scheduler.cohort_size, 1)
+    if scheduler.cohort_size > train.num_clients:
+        fail("scheduler.cohort_size", scheduler.cohort_size, f"at most {train.num_clients}, the number of clients")
+    strata = getattr(scheduler, "strata", 1)
+    if scheduler.cohort_size % strata or scheduler.num_clients % strata:
+        fail("scheduler.strata", strata, "a divisor of num_clients and of cohort_size")
+    bound = scheduler.max_staleness
+    if bound > algorithm.max_staleness:
+        fail("max_staleness", algorithm.max_staleness, f"at least {bound} on the algorithm, the scheduler's bound")
+    if hasattr(scheduler, "delay"):
+        numbers("scheduler.delay", scheduler.delay, 0, bound)
+    if hasattr(scheduler, "seconds"):
+        numbers("scheduler.seconds", scheduler.seconds, 0)
+    if hasattr(scheduler, "interval"):
+        numbers("scheduler.interval", scheduler.interval, np.finfo(np.float32).tiny)
+        numbers("scheduler.seconds", scheduler.seconds, 0, (bound + 1) * float(scheduler.interval))

@@ -1,0 +1,111 @@
+"""A federation's data: the training rows of every client, with test and validation rows of the same clients.
+
+The driver and the runner know no kind of federation; what they need to know of this one, they ask of `FedData`.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from jaxfed import checks, parallel, trees
+from jaxfed.horizontal import measures
+from jaxfed.horizontal.data import ClientData, shard
+from jaxfed.horizontal.federate import current
+from jaxfed.horizontal.schedulers import FullParticipation
+from jaxfed.types import Measure
+
+EVALUATED_BYTES = 16 << 20  # features of the clients evaluated at once on a CPU; 64 times that on an accelerator
+
+
+class FedData(NamedTuple):
+    """Training, test and validation rows of the same clients, each a `ClientData` with its own or a common pool."""
+
+    train: ClientData
+    test: ClientData | None = None
+    validation: ClientData | None = None
+
+    def join(self, test: ClientData | None = None, validation: ClientData | None = None) -> "FedData":
+        """Return the data with test or validation rows replaced where given."""
+        return self._replace(test=test or self.test, validation=validation or self.validation)
+
+    def parts(self) -> dict[str, ClientData]:
+        """Return the parts that are there, by name."""
+        named = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: part for name, part in named.items() if part is not None}
+
+    def check(self, algorithm: Any, scheduler: Any) -> None:
+        """Raise ValueError where algorithm, scheduler and data don't go together."""
+        checks.horizontal(algorithm, scheduler, self)
+
+    def default_scheduler(self) -> FullParticipation:
+        """Return what runs when no scheduler is given."""
+        return FullParticipation(self.train.num_clients)
+
+    def default_measures(self) -> tuple[Measure, ...]:
+        """Return what is recorded when no measures are given."""
+        return measures.DEFAULT
+
+    def coords(self) -> dict[str, Any]:
+        """Return the coordinates of a Dataset: the clients' numbers, and how many rows they have of each part."""
+        sizes = {f"{name}_size": ("client", np.asarray(part.size)) for name, part in self.parts().items()}
+        return {"client": np.asarray(self.train.id)} | sizes
+
+    def attributes(self, algorithm: Any) -> dict[str, Any]:
+        """Return what a Dataset should say of the run: the bytes that a client's visit moves, both ways together."""
+        server = current(jax.eval_shape(algorithm.init, jax.random.key(0), self).server)
+        sent = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(algorithm.message(server)))
+        return {"bytes_per_visit": 2 * sent, "parameters": trees.size(server.params)}
+
+    def rounds_done(self, state: Any) -> int:
+        """Return how many rounds a state has behind it."""
+        return int(current(state.server).round)
+
+    def trim(self, records: list[dict[str, np.ndarray]], dims: dict[str, tuple[str, ...]]) -> list[dict[str, np.ndarray]]:
+        """Return records without the clients that a mesh adds to even out its devices' shares."""
+        count = self.train.num_clients
+
+        def cut(name, value):
+            axes = dims.get(name, ())
+            return value[tuple(slice(count) if axis == "client" else slice(None) for axis in axes)] if axes else value
+
+        return [{name: cut(name, value) for name, value in record.items()} for record in records]
+
+    def trim_state(self, state: Any) -> Any:
+        """Return a state without the clients that a mesh adds."""
+        return state._replace(clients=trees.map(lambda x: x[: self.train.num_clients], state.clients))
+
+    def place(self, algorithm: Any, scheduler: Any, mesh: Mesh | None = None, group: int | None = None) -> "FedData":
+        """Return the data on the devices, with the layout that suits them.
+
+        On a mesh each device gets its clients' part of the pool; the number of clients is padded to a multiple of the
+        devices with clients that have no rows. `group`: clients trained at once (None: what suits the backend).
+        """
+        num_params = trees.size(current(jax.eval_shape(algorithm.init, jax.random.key(0), self).server).params)
+        shards = 1 if mesh is None else mesh.shape[parallel.CLIENT]
+        per = -(-self.train.num_clients // shards)
+        group = group or parallel.default_group(num_params, min(scheduler.cohort_size, per))
+        layout = self.train.layout.__class__(
+            self.train.num_clients,
+            self.train.layout.num_filled,
+            group,
+            None if mesh is None else parallel.CLIENT,
+            self._eval_block(per, num_params),
+        )
+        done: dict[int, Any] = {}  # parts often share one pool: put it on the devices once
+
+        def put(x):
+            if id(x) not in done:
+                done[id(x)] = (x, parallel.put(x, mesh, PartitionSpec(parallel.CLIENT)))
+            return done[id(x)][1]
+
+        parts = {k: v if mesh is None else shard(v, shards, layout) for k, v in self.parts().items()}
+        return FedData(**{k: jax.tree.map(put, v).replace(layout=layout) for k, v in parts.items()})
+
+    def _eval_block(self, clients: int, num_params: int) -> int:
+        row = max(jax.tree.leaves(jax.eval_shape(ClientData.sample, part))[0].size for part in self.parts().values())
+        rows = max(part.rows.shape[1] for part in self.parts().values())
+        budget = EVALUATED_BYTES * (1 if jax.default_backend() == "cpu" else 64)
+        largest = int(np.clip(budget // (4 * (rows * row + num_params)), 1, clients))
+        return next((b for b in range(largest, 0, -1) if clients % b == 0 and 2 * b > largest), largest)

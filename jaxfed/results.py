@@ -1,0 +1,120 @@
+"""Results as labelled arrays: from records to an xarray.Dataset, saving, and the summaries people report.
+
+Means come in two kinds, never under one name: over clients (each counts once) and over examples (each row counts once).
+Both ignore clients without rows of the part, whose entries are nan.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+Records = list[dict[str, np.ndarray]]
+
+
+def to_dataset(
+    records: Records, rounds: list[int], dims: dict[str, tuple[str, ...]], coords: dict[str, Any], attrs: dict[str, Any]
+) -> xr.Dataset:
+    """Return a Dataset with dimension `round` from one record for each of `rounds`.
+
+    `dims` names the axes of each array after the round (none for those not named). A quantity that a record lacks (the
+    info of a round before the first) is nan there.
+    """
+    names = list(dict.fromkeys(name for record in records for name in record))
+    variables = {}
+    for name in names:
+        like = next(np.asarray(record[name]) for record in records if name in record)
+        missing = np.full(like.shape, np.nan)
+        values = np.stack([np.asarray(record.get(name, missing)) for record in records])
+        variables[name] = (("round", *dims.get(name, ())), values)
+    time = variables.pop("time")
+    return xr.Dataset(variables, {"round": np.asarray(rounds), "time": time, **coords}, attrs)
+
+
+def mean_over_clients(values: xr.DataArray) -> xr.DataArray:
+    """Return the mean in which each client counts once."""
+    return values.mean("client")
+
+
+def mean_over_examples(values: xr.DataArray, size: xr.DataArray | None = None) -> xr.DataArray:
+    """Return the mean in which each row counts once; `size` [client] defaults to that of the part in the name."""
+    size = values[f"{str(values.name).split('_')[1]}_size"] if size is None else size
+    return values.weighted(size.where(size > 0, 0)).mean("client")
+
+
+def decile(values: xr.DataArray, which: int = 1) -> xr.DataArray:
+    """Return the boundary of the `which`-th tenth of clients, counted from the lowest value."""
+    return values.quantile(which / 10, "client").drop_vars("quantile")
+
+
+def worst(values: xr.DataArray) -> xr.DataArray:
+    """Return the worst client's value: the least accuracy, or the greatest loss."""
+    return values.max("client") if str(values.name).endswith("loss") else values.min("client")
+
+
+def spread(values: xr.DataArray) -> xr.DataArray:
+    """Return the standard deviation over clients, each counted once."""
+    return values.std("client")
+
+
+def summary(ds: xr.Dataset, part: str = "test", model: str = "personal", round: int = -1) -> dict[str, float]:
+    """Return one record's figures (the last by default) of a model's accuracy on a part (the loss of a regression)."""
+    name = f"{model}_{part}_accuracy" if f"{model}_{part}_accuracy" in ds else f"{model}_{part}_loss"
+    values, loss = ds[name].isel(round=round), name.endswith("loss")
+    out = {
+        "mean_over_clients": mean_over_clients(values),
+        "mean_over_examples": mean_over_examples(values),
+        "spread": spread(values),
+        "worst_decile": decile(values, 9 if loss else 1),
+        "worst_client": worst(values),
+    }
+    return {key: float(value) for key, value in out.items()}
+
+
+def best_round(ds: xr.Dataset, by: str = "personal_validation_accuracy") -> int:
+    """Return the recorded round whose mean over clients of `by` is best (greatest, or least for a loss).
+
+    Raises ValueError for a quantity that was not recorded, and for one of the test rows: choosing by those makes them
+    training rows.
+    """
+    if "_test_" in by:
+        raise ValueError(f"by: got {by!r}, wanted a quantity of validation or training rows, never of test rows")
+    if by not in ds:
+        raise ValueError(f"by: got {by!r}, wanted one of {sorted(map(str, ds.data_vars))}")
+    values = mean_over_clients(ds[by])
+    return int((values.idxmin("round") if by.endswith("loss") else values.idxmax("round")).item())
+
+
+def rounds_to(ds: xr.Dataset, accuracy: float, by: str = "personal_test_accuracy") -> int | None:
+    """Return the first recorded round whose mean over clients of `by` reaches `accuracy`, or None if none does."""
+    reached = ds["round"].values[mean_over_clients(ds[by]).values >= accuracy]
+    return int(reached[0]) if len(reached) else None
+
+
+def bytes_sent(ds: xr.Dataset) -> xr.DataArray:
+    """Return the bytes sent until each record, both ways together: visits times what a visit moves."""
+    return (ds["visits"].fillna(0).astype(float) * ds.attrs["bytes_per_visit"]).rename("bytes_sent")
+
+
+def save_dataset(ds: xr.Dataset, path: str | os.PathLike) -> None:
+    """Write a Dataset as NetCDF beside `path`, then rename: a kill leaves the old file or the new one, never half."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+    os.close(handle)
+    try:
+        ds.to_netcdf(temporary, engine="h5netcdf")
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def load_dataset(path: str | os.PathLike) -> xr.Dataset:
+    """Read a Dataset whole. Raises FileNotFoundError where there is none."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"path: got {path}, wanted a NetCDF file written by save")
+    with xr.open_dataset(path, engine="h5netcdf") as ds:
+        return ds.load()

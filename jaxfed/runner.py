@@ -1,0 +1,217 @@
+"""The host's side of one run: check, place, loop over recorded windows, show progress, label the results."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jax.sharding import Mesh
+
+from jaxfed import checkpoint, checks, core, parallel, results
+from jaxfed.types import Carry, Measure
+
+
+class Run(NamedTuple):
+    """A finished run: `dataset` (see `results`) and the algorithm's final `state`."""
+
+    dataset: xr.Dataset
+    state: Any
+
+    def save(self, folder: str | os.PathLike, overwrite: bool = False) -> None:
+        """Write `results.nc` and `state.pkl` into a folder; FileExistsError if it holds results already."""
+        folder = Path(folder)
+        if (folder / "results.nc").exists() and not overwrite:
+            raise FileExistsError(f"path: got {folder}, which holds results already; wanted another, or overwrite=True")
+        checkpoint.save_state(self.state, folder / "state.pkl")
+        results.save_dataset(self.dataset, folder / "results.nc")
+
+
+def load(folder: str | os.PathLike, allow: tuple[str, ...] = ()) -> Run:
+    """Read a run written by `Run.save`. `allow`: packages of your own whose states it may hold."""
+    folder = Path(folder)
+    return Run(results.load_dataset(folder / "results.nc"), checkpoint.load_state(folder / "state.pkl", allow))
+
+
+def run(
+    seed: int | jax.Array,
+    algorithm: Any,
+    data: Any,
+    *,
+    test: Any = None,
+    validation: Any = None,
+    scheduler: Any = None,
+    num_rounds: int,
+    every: int = 1,
+    measures: Sequence[Measure] | None = None,
+    state: Any = None,
+    chunk: int | None = None,
+    mesh: Mesh | None = None,
+    group: int | None = None,
+    progress: bool | None = None,
+) -> Run:
+    """Run an algorithm for `num_rounds` rounds and record it before the first and after every `every` rounds.
+
+    Args:
+      seed: an int, or a typed key (`jax.random.key`). The same seed gives the same numbers.
+      algorithm: its fields are its settings.
+      data: training rows, say `ClientData`; `test` and `validation` rows of the same clients.
+      scheduler: who takes part (default: everybody).
+      measures: added to the data's own; one that returns a name again replaces it.
+      state: start from this state of an earlier run instead of a new one; its count of rounds goes on.
+      chunk: most rounds in one call of the device (default: about a quarter of a second's). Changes no result.
+      mesh: devices to shard the clients over (`parallel.mesh()`), default one.
+      group: clients trained at once on a device (default: what suits it). Changes results by rounding only.
+      progress: show a bar; default: on a terminal and in a notebook.
+
+    Returns a Run. Ctrl-C ends the round at hand and returns what is finished. A run that diverges is not stopped: its
+    variable `finite` says from where on, and a warning does too.
+
+    Raises ValueError, with the field, what it got and what it wanted, for settings that don't go together.
+    """
+    checks.rounds(num_rounds, every, chunk)
+    data = data.join(test, validation)
+    scheduler = data.default_scheduler() if scheduler is None else scheduler
+    data.check(algorithm, scheduler)
+    key, seed = checks.seed(seed)
+    attrs = describe(seed, algorithm, scheduler, num_rounds, every, mesh) | data.attributes(algorithm)
+    algorithm, scheduler = cast(algorithm, jnp.inexact), cast(scheduler, None)
+    placed = data.place(algorithm, scheduler, mesh, group)
+    measures = (*data.default_measures(), *(measures or ()))
+    dims = core.record_dims(algorithm, placed, measures, key)
+
+    carry = _start(key, algorithm, placed)
+    if state is not None:
+        done = data.rounds_done(state)
+        carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), checks.same_structure(state, carry.state))
+    carry = parallel.put_carry(carry, mesh)
+    first = int(carry.round)
+    rounds, records = [first], [jax.device_get(_observe(mesh, measures, algorithm, placed, carry, None))]
+    with _bar(progress, num_rounds) as bar, _deferred_interrupt() as interrupted:
+        pace = Pace(chunk)
+        while rounds[-1] < first + num_rounds and not interrupted.is_set():
+            now, goal = rounds[-1], min(rounds[-1] + every, first + num_rounds)
+            while now < goal and not interrupted.is_set():
+                length = min(goal - now, pace.rounds)
+                with pace:
+                    carry, info = jax.block_until_ready(_advance(mesh, key, algorithm, scheduler, placed, carry, length))
+                now += length
+                bar.update(length)
+            records.append(jax.device_get(_observe(mesh, measures, algorithm, placed, carry, info)))
+            rounds.append(now)
+            _headline(bar, records[-1])
+    if rounds[-1] < first + num_rounds:
+        warnings.warn(f"interrupted: returning the first {rounds[-1] - first} of {num_rounds} rounds", stacklevel=2)
+    dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
+    _warn_if_diverged(dataset)
+    return Run(dataset, data.trim_state(carry.state))
+
+
+def cast(tree: Any, integers: Any = None) -> Any:
+    """Return a pytree of settings as arrays, so that 0.1 and float32(0.1) compile once.
+
+    Floats become `jnp.result_type(float)`; integers too with `integers=jnp.inexact`, else they stay integers.
+    """
+
+    def leaf(x):
+        x = jnp.asarray(x)
+        is_number = integers is not None and jnp.issubdtype(x.dtype, jnp.integer)
+        return x.astype(jnp.result_type(float)) if is_number or jnp.issubdtype(x.dtype, jnp.floating) else x
+
+    return jax.tree.map(leaf, tree)
+
+
+def describe(seed: Any, algorithm: Any, scheduler: Any, num_rounds: int, every: int, mesh: Mesh | None) -> dict[str, Any]:
+    """Return what tells a run from another: settings, versions, device."""
+    return {
+        "algorithm": repr(algorithm),
+        "scheduler": repr(scheduler),
+        "seed": seed,
+        "num_rounds": num_rounds,
+        "every": every,
+        "devices": 1 if mesh is None else mesh.size,
+        "device": jax.devices()[0].device_kind,
+        "x64": int(jax.config.read("jax_enable_x64")),
+        "versions": f"jaxfed {version('jaxfed')}, jax {jax.__version__}, numpy {np.__version__}",
+    }
+
+
+_start = jax.jit(core.init)
+_observe = jax.jit(core.observe, static_argnums=(0, 1))
+_advance = jax.jit(core.advance_on, static_argnums=0, donate_argnums=5)
+
+
+class Pace:
+    """How many rounds to hand to the device at once: as many as take about a quarter of a second, or a fixed number.
+
+    Short calls keep the bar moving and Ctrl-C prompt. The length of a call changes no result and compiles nothing.
+    """
+
+    def __init__(self, chunk: int | None):
+        self.fixed, self.rounds = chunk is not None, chunk or 1
+
+    def __enter__(self):
+        self.start = time.perf_counter()
+
+    def __exit__(self, *_):
+        if not self.fixed:
+            self.rounds = self.rounds * 2 if time.perf_counter() - self.start < 0.25 else max(self.rounds // 2, 1)
+
+
+HEADLINES = ("personal_test_accuracy", "personal_train_accuracy", "personal_test_loss", "personal_train_loss")
+
+
+def _headline(bar: Any, record: dict[str, np.ndarray]) -> None:
+    """Show the mean over clients of the first headline there is."""
+    name = next((n for n in HEADLINES if n in record), None)
+    if name is not None:
+        bar.set_postfix({name: f"{np.nanmean(record[name]):.4f}"})
+
+
+def _bar(progress: bool | None, total: int) -> Any:
+    """A progress bar with rounds per second and time left; nothing where it is not wanted."""
+    notebook = "ipykernel" in sys.modules
+    wanted = (sys.stderr.isatty() or notebook) if progress is None else progress
+    if notebook and find_spec("ipywidgets"):
+        from tqdm.notebook import tqdm
+    else:
+        from tqdm import tqdm
+    return tqdm(total=total, unit="round", disable=not wanted)
+
+
+@contextlib.contextmanager
+def _deferred_interrupt():
+    """Yield an event that the first Ctrl-C sets, in place of an exception amid a device call; the second raises."""
+    event = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield event
+        return
+
+    def handler(signum, frame):
+        if event.is_set():
+            raise KeyboardInterrupt
+        event.set()
+
+    old = signal.signal(signal.SIGINT, handler)
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, old)
+
+
+def _warn_if_diverged(dataset: xr.Dataset) -> None:
+    finite = dataset["finite"].values
+    if not finite.all():
+        at = int(dataset["round"].values[~finite][0])
+        warnings.warn(f"diverged: the state is not finite from round {at} on; a smaller lr may help", stacklevel=3)
