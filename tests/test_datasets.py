@@ -1,6 +1,7 @@
 """Loaders on the real bundled data, on generated IDX files, and through TFDS without TensorFlow or a network."""
 
 import gzip
+import importlib.util
 import subprocess
 import sys
 import time
@@ -158,6 +159,12 @@ def test_unprepared_name_fails_at_once_with_advice(name, tmp_path):
     with pytest.raises(FileNotFoundError, match=f"TFDS '{name}' is not prepared under .*download=True"):
         load(f"tfds:{name}", data_dir=tmp_path)
     assert time.perf_counter() - start < 5  # TFDS by itself tries to download for minutes
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is not None, reason="would download: TensorFlow is there")
+def test_preparing_a_set_that_needs_tensorflow_says_so(tmp_path):
+    with pytest.raises(ModuleNotFoundError, match=r"TFDS 'titanic' needs TensorFlow to be prepared.*jaxfed\[tf\]"):
+        load("tfds:titanic", data_dir=tmp_path, download=True)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def _download(name: str, data_dir: str | Path | None):
         builder = tfds.builder(name, data_dir=data_dir, file_format="array_record")
         builder.download_and_prepare()
     except ModuleNotFoundError as error:
-        if error.name != "tensorflow":
+        if "'tensorflow'" not in str(error):  # TFDS raises it anew, without the attribute `name`
             raise
         raise ModuleNotFoundError(
             f"TFDS {name!r} needs TensorFlow to be prepared, though not to be read: pip install 'jaxfed[tf]'",
