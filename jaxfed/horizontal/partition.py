@@ -13,9 +13,9 @@ import numpy as np
 class Iid:
     """Rows at random, in sizes that differ by at most one."""
 
-    def __call__(self, y: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+    def __call__(self, y: np.ndarray, num_clients: int | None, rng: np.random.Generator) -> list[np.ndarray]:
         """Row numbers [rows of client i] for each client; ValueError where there are fewer rows than clients."""
-        check_num_clients(num_clients, len(y))
+        num_clients = check_num_clients(num_clients, len(y))
         owner = np.arange(len(y)) % num_clients
         return _rows_of(rng.permutation(owner), num_clients)
 
@@ -31,9 +31,9 @@ class Classes:
 
     k: int
 
-    def __call__(self, y: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+    def __call__(self, y: np.ndarray, num_clients: int | None, rng: np.random.Generator) -> list[np.ndarray]:
         """Row numbers for each client; ValueError for k outside 1..classes or num_clients * k below the classes."""
-        check_num_clients(num_clients, len(y))
+        num_clients = check_num_clients(num_clients, len(y))
         labels, rows_per_class = _classes(y, "Classes")
         num_classes = len(rows_per_class)
         if not 1 <= self.k <= num_classes:
@@ -63,9 +63,9 @@ class Dirichlet:
     concentration: float
     min_rows: int = 1
 
-    def __call__(self, y: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+    def __call__(self, y: np.ndarray, num_clients: int | None, rng: np.random.Generator) -> list[np.ndarray]:
         """Row numbers for each client; ValueError for bad fields or where min_rows cannot be met."""
-        check_num_clients(num_clients, len(y), self.min_rows)
+        num_clients = check_num_clients(num_clients, len(y), self.min_rows)
         labels, rows_per_class = _classes(y, "Dirichlet")
         owner = np.empty(len(y), np.int64)
         for c, n in enumerate(rows_per_class):
@@ -84,9 +84,9 @@ class Quantity:
     concentration: float
     min_rows: int = 1
 
-    def __call__(self, y: np.ndarray, num_clients: int, rng: np.random.Generator) -> list[np.ndarray]:
+    def __call__(self, y: np.ndarray, num_clients: int | None, rng: np.random.Generator) -> list[np.ndarray]:
         """Row numbers for each client; ValueError for bad fields or where min_rows cannot be met."""
-        check_num_clients(num_clients, len(y), self.min_rows)
+        num_clients = check_num_clients(num_clients, len(y), self.min_rows)
         owner = rng.permutation(_spread(len(y), dirichlet(self.concentration, num_clients, rng)))
         return _rows_of(_fill(owner, num_clients, self.min_rows, rng), num_clients)
 
@@ -131,14 +131,15 @@ def dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.n
     return weights / weights.sum()
 
 
-def check_num_clients(num_clients: int, rows: int, min_rows: int = 1) -> None:
-    """ValueError unless num_clients >= 1, min_rows >= 0 and every client can have min_rows rows."""
+def check_num_clients(num_clients: int | None, rows: int, min_rows: int = 1) -> int:
+    """num_clients, or ValueError unless num_clients >= 1, min_rows >= 0 and every client can have min_rows rows."""
     if isinstance(num_clients, bool) or not isinstance(num_clients, int | np.integer) or num_clients < 1:
         raise ValueError(f"num_clients must be an integer >= 1, got {num_clients!r}")
     if min_rows < 0:
         raise ValueError(f"min_rows must be >= 0, got {min_rows}")
     if num_clients * min_rows > rows:
         raise ValueError(f"num_clients must be at most rows / min_rows = {rows} / {min_rows}, got {num_clients}")
+    return int(num_clients)
 
 
 def _classes(y: np.ndarray, who: str) -> tuple[np.ndarray, np.ndarray]:

@@ -42,7 +42,7 @@ def split(
     if (data.x_test is None) != (data.y_test is None):
         raise ValueError("x_test and y_test must both be given or both be None")
     for name, x, y in (("x", data.x, data.y), ("x_test", data.x_test, data.y_test)):
-        if x is not None and len(x) != len(y):
+        if x is not None and y is not None and len(x) != len(y):
             raise ValueError(f"{name} must have one row per label, got {len(x)} rows for {len(y)} labels")
     rows = assign(data.y, data.y_test, partition, num_clients, seed, validation, allow_empty=allow_empty)
     test_pool = (data.x, data.y) if data.x_test is None else (data.x_test, data.y_test)
