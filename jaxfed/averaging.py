@@ -1,7 +1,7 @@
 """The weighted average of an algorithm's iterates: the output models of APFL's Algorithm 1.
 
-There vhat_i = sum_t p_t vbar_i^t / S_T and what = sum_t p_t wbar^t / S_T with p_t = (t + a)^2 over local steps t. Here t
-counts rounds, the points at which wbar is the server's model (departure: the paper averages every local step). As
+There vhat_i = sum_t p_t vbar_i^t / S_T and what = sum_t p_t wbar^t / S_T with p_t = (t + a)^2 over local steps t. Here
+t counts rounds, the points at which wbar is the server's model (departure: the paper averages every local step). As
 (tau r + a)^2 = tau^2 (r + a / tau)^2, `offset` = a / tau gives the paper's weights at the ends of rounds.
 """
 

@@ -18,8 +18,9 @@ CACHE_BYTES = 1 << 20  # the L2 cache of one core: what the working set of a gro
 class Layout:
     """How clients are mapped, a static choice of the backend that changes results only by rounding.
 
-    `num_clients`: the clients of the user, without padding; `num_filled`: those with rows. `group`: clients trained at once by vmap; the round scans
-    over groups. `axis`: the mesh axis that shards clients, or None. `eval_block`: clients evaluated at once.
+    `num_clients`: the clients of the user, without padding; `num_filled`: those with rows. `group`: clients trained at
+    once by vmap; the round scans over groups. `axis`: the mesh axis that shards clients, or None. `eval_block`: clients
+    evaluated at once.
     """
 
     num_clients: int

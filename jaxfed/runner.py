@@ -105,7 +105,8 @@ def run(
             while now < goal and not interrupted.is_set():
                 length = min(goal - now, pace.rounds)
                 with pace:
-                    carry, info = jax.block_until_ready(_advance(mesh, key, algorithm, scheduler, placed, carry, length))
+                    carry, info = _advance(mesh, key, algorithm, scheduler, placed, carry, length)
+                    jax.block_until_ready(info)
                 now += length
                 bar.update(length)
             records.append(jax.device_get(_observe(mesh, measures, algorithm, placed, carry, info)))
@@ -132,7 +133,7 @@ def cast(tree: Any, integers: Any = None) -> Any:
     return jax.tree.map(leaf, tree)
 
 
-def describe(seed: Any, algorithm: Any, scheduler: Any, num_rounds: int, every: int, mesh: Mesh | None) -> dict[str, Any]:
+def describe(seed: Any, algorithm: Any, scheduler: Any, num_rounds: int, every: int, mesh: Mesh | None) -> dict:
     """Return what tells a run from another: settings, versions, device."""
     return {
         "algorithm": repr(algorithm),

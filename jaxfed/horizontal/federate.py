@@ -61,8 +61,9 @@ def current(server: Any) -> Any:
 def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> tuple[FedState, dict[str, Array]]:
     """Return the state after a round of the event's cohort, and scalars to look at.
 
-    The scalars: `cohort` (clients that trained), `visits` (the same, summed over all rounds), `update_norm` |u| of the mean update u, `drift`
-    sqrt(mean_i |u_i - u|^2), how far apart the clients ended, and the means of what `client_update` reports.
+    The scalars: `cohort` (clients that trained), `visits` (the same, summed over all rounds), `update_norm` |u| of the
+    mean update u, `drift` sqrt(mean_i |u_i - u|^2), how far apart the clients ended, and the means of what
+    `client_update` reports.
     """
     train: ClientData = data.train
     layout = train.layout
@@ -102,8 +103,8 @@ def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> t
     if isinstance(state.server, Versions):
         new = Versions(new, history.push(state.server.past, new))
     norm = trees.norm(update)
-    info = {"cohort": sums.count, "visits": visits, "update_norm": norm, "drift": jnp.sqrt(jnp.maximum(square - norm**2, 0))}
-    return FedState(new, clients), info | report
+    drift = jnp.sqrt(jnp.maximum(square - norm**2, 0))
+    return FedState(new, clients), {"cohort": sums.count, "visits": visits, "update_norm": norm, "drift": drift} | report
 
 
 def _arrange(train: ClientData, event: Event, layout) -> tuple[Array, Array | None, Any]:

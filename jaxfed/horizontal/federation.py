@@ -62,7 +62,7 @@ class FedData(NamedTuple):
         """Return how many rounds a state has behind it."""
         return int(current(state.server).round)
 
-    def trim(self, records: list[dict[str, np.ndarray]], dims: dict[str, tuple[str, ...]]) -> list[dict[str, np.ndarray]]:
+    def trim(self, records: list[dict[str, Any]], dims: dict[str, tuple[str, ...]]) -> list[dict[str, Any]]:
         """Return records without the clients that a mesh adds to even out its devices' shares."""
         count = self.train.num_clients
 

@@ -1,4 +1,4 @@
-"""Who takes part in a round, and how old the server model is that they read. One simulated second a round by default."""
+"""Who takes part in a round, and how old the server model is that they read. A round takes one simulated second."""
 
 from typing import Any
 
