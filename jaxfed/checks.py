@@ -112,7 +112,7 @@ def seed(got: Any) -> tuple[jax.Array, Any]:
     """Return a typed key and what to record of the seed, from an int or a typed key."""
     if isinstance(got, (int, np.integer)) and not isinstance(got, bool):
         return jax.random.key(int(got)), int(got)
-    if isinstance(got, jax.Array) and jax.dtypes.issubdtype(got.dtype, jax.dtypes.prng_key) and got.shape == ():
+    if isinstance(got, jax.Array) and jax.numpy.issubdtype(got.dtype, jax.dtypes.prng_key) and got.shape == ():
         return got, str(np.asarray(jax.random.key_data(got)).tolist())
     fail("seed", repr(got), "an int or one typed key (jax.random.key)")
 
@@ -200,5 +200,5 @@ def _scheduler(algorithm: Any, scheduler: Any, train: Any) -> None:
     if hasattr(scheduler, "seconds"):
         numbers("scheduler.seconds", scheduler.seconds, 0)
     if hasattr(scheduler, "interval"):
-        numbers("scheduler.interval", scheduler.interval, np.finfo(np.float32).tiny)
+        numbers("scheduler.interval", scheduler.interval, 1e-30)
         numbers("scheduler.seconds", scheduler.seconds, 0, (bound + 1) * float(scheduler.interval))

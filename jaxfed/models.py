@@ -65,7 +65,7 @@ class Model(flax.struct.PyTreeNode):
             z_local, z_shared = self.outputs(params.local, x), self.outputs(params.shared, x)
             return params.weight * z_local + (1 - params.weight) * z_shared
         if isinstance(self.net, nn.Module):
-            z = self.net.apply({"params": params}, x)
+            z: Any = self.net.apply({"params": params}, x)
         else:
             z = functions(self.net)[1](params, x)
         return z if self.classifies_many else z.reshape(z.shape[0])

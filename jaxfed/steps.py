@@ -42,11 +42,11 @@ class InverseTime(flax.struct.PyTreeNode):
         return self.value / (t + self.offset)
 
 
-def at(step_size, t):
+def at(step_size: Any, t: Any) -> Any:
     """Return the step size of round t: a number is itself."""
     return step_size(t) if callable(step_size) else step_size
 
 
-def initial(step_size):
+def initial(step_size: Any) -> Any:
     """Return the step size of round 0."""
     return at(step_size, 0)

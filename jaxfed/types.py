@@ -53,8 +53,8 @@ class Measure(NamedTuple):
 class Carry(NamedTuple):
     """What the driver carries: rounds done (int32), simulated seconds (float), and the algorithm's state."""
 
-    round: Array
-    time: Array
+    round: Any
+    time: Any
     state: State
 
 

@@ -94,7 +94,7 @@ class APFL(PyTreeNode):
         indexed by the global round, not by each client's own epochs; l2 (1e-4 there) is the model's and acts through
         the mixture; all clients are evaluated, not only the cohort.
         """
-        preset = dict(
+        preset: dict[str, Any] = dict(
             lr=steps.ExponentialDecay(lr, 1 / lr_decay), personal_lr=lr, alpha=alpha, adaptive=True, alpha_l2=0.01,
             batch_size=50, batches="epochs", mix="logits", order="sequential", alpha_gradient="fedtorch",
             evaluate_with="local",

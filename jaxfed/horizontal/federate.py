@@ -76,16 +76,17 @@ def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> t
         read = server if delay is None else history.read(state.server.past, delay)
         update, new, report = algorithm.client_update(jax.random.fold_in(key, view.id), read, client, view)
         weight = jnp.where(valid, view.size if algorithm.weights == "examples" else 1, 0).astype(jnp.result_type(float))
-        weighted = (update, trees.dot(update, update), report)
         # a slot that is idle or has no rows may hold anything, even nan: it must add exactly nothing
-        weighted = trees.map(lambda x: jnp.where(valid, weight.astype(x.dtype) * x, 0), weighted)
-        return Sums(*weighted, weight, valid.astype(weight.dtype)), position, trees.where(valid, new, client)
+        weigh = lambda tree: trees.map(lambda x: jnp.where(valid, weight.astype(x.dtype) * x, 0), tree)  # noqa: E731
+        square, count = weigh(trees.dot(update, update)), valid.astype(weight.dtype)
+        return Sums(weigh(update), square, weigh(report), weight, count), position, trees.where(valid, new, client)
 
     def group(g, carry):
         sums, clients = carry
         slots = (position[g], None if delay is None else delay[g])
         if layout.group == 1:  # no vmap: a batch of one would only slow the matrix products down
-            more, index, rows = one(*trees.map(lambda a: a[0], slots), clients)
+            slot, late = trees.map(lambda a: a[0], slots)
+            more, index, rows = one(slot, late, clients)
             return trees.add(sums, more), trees.put_row(clients, index, rows)
         more, index, rows = jax.vmap(one, in_axes=(0, None if delay is None else 0, None))(*slots, clients)
         return trees.add(sums, trees.map(lambda x: jnp.sum(x, axis=0), more)), trees.scatter(clients, index, rows)
@@ -104,7 +105,8 @@ def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> t
         new = Versions(new, history.push(state.server.past, new))
     norm = trees.norm(update)
     drift = jnp.sqrt(jnp.maximum(square - norm**2, 0))
-    return FedState(new, clients), {"cohort": sums.count, "visits": visits, "update_norm": norm, "drift": drift} | report
+    info = {"cohort": sums.count, "visits": visits, "update_norm": norm, "drift": drift}
+    return FedState(new, clients), info | report
 
 
 def _arrange(train: ClientData, event: Event, layout) -> tuple[Array, Array | None, Any]:
@@ -121,7 +123,7 @@ def _arrange(train: ClientData, event: Event, layout) -> tuple[Array, Array | No
         ids = ids - jax.lax.axis_index(layout.axis) * here
         active = active & (ids >= 0) & (ids < here)
         order = jnp.argsort(~active, stable=True)
-        ids, active, delay = (None if a is None else a[order] for a in (ids, active, delay))
+        ids, active, delay = ids[order], active[order], None if delay is None else delay[order]
         rounds = -(-jnp.sum(active) // size)
     fill = (0, groups * size - slots)
     position = jnp.pad(jnp.where(active, ids, here), fill, constant_values=here).reshape(groups, size)

@@ -58,10 +58,10 @@ def _adaptive(lr, b1, b2, tau, yogi) -> optax.GradientTransformation:
     def init(params):
         return Moments(trees.zeros_like(params), trees.map(lambda p: jnp.full_like(p, tau**2), params))
 
-    def update(gradient, state, params=None):
+    def update(updates, state, params=None):  # updates: the pseudo-gradient -u
         del params
-        m = trees.lerp(gradient, state.m, b1)
-        square = trees.map(jnp.square, gradient)
+        m = trees.lerp(updates, state.m, b1)
+        square = trees.map(jnp.square, updates)
         if yogi:
             v = trees.map(lambda v, s: v - (1 - b2) * s * jnp.sign(v - s), state.v, square)
         else:
