@@ -60,9 +60,9 @@ def advance_on(mesh: Mesh | None, key: Key, algorithm, scheduler, data: Data, ca
 
 
 def observe(
-    mesh: Mesh | None, measures: Sequence[Measure], algorithm, data: Data, carry: Carry, info: Info = None
+    mesh: Mesh | None, measures: Sequence[Measure], algorithm, data: Data, carry: Carry
 ) -> dict[str, Array]:
-    """Return one record: the clock, whether the state is finite, every measure, and the scalars of `info` (or None)."""
+    """Return one record: the clock, whether the state is finite, and every measure."""
     record: dict[str, Any] = {"time": carry.time, "finite": trees.all_finite(carry.state)}
     for measure in measures:
         fn = measure.fn
@@ -72,7 +72,7 @@ def observe(
             outputs = by_client if "client" in measure.dims else PartitionSpec()
             fn = jax.shard_map(fn, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
         record |= fn(algorithm, carry.state, data)
-    return record | (info or {})
+    return record
 
 
 def record_dims(algorithm, data: Data, measures: Sequence[Measure], key: Key) -> dict[str, tuple[str, ...]]:
@@ -116,6 +116,6 @@ def rollout(
 
     def window(carry, length):
         carry, info = advance(key, algorithm, scheduler, data, carry, length)
-        return carry, observe(None, measures, algorithm, data, carry, info)
+        return carry, observe(None, measures, algorithm, data, carry) | info
 
     return jax.lax.scan(window, carry, windows)

@@ -97,7 +97,7 @@ def run(
         carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), checks.same_structure(state, carry.state))
     carry = parallel.put_carry(carry, mesh)
     first = int(carry.round)
-    rounds, records = [first], [jax.device_get(_observe(mesh, measures, algorithm, placed, carry, None))]
+    rounds, records = [first], [jax.device_get(_observe(mesh, measures, algorithm, placed, carry))]
     with _bar(progress, num_rounds) as bar, _deferred_interrupt() as interrupted:
         pace = Pace(chunk)
         while rounds[-1] < first + num_rounds and not interrupted.is_set():
@@ -109,7 +109,7 @@ def run(
                     jax.block_until_ready(info)
                 now += length
                 bar.update(length)
-            records.append(jax.device_get(_observe(mesh, measures, algorithm, placed, carry, info)))
+            records.append(jax.device_get(_observe(mesh, measures, algorithm, placed, carry) | info))
             rounds.append(now)
             _headline(bar, records[-1])
     if rounds[-1] < first + num_rounds:
@@ -151,6 +151,11 @@ def describe(seed: Any, algorithm: Any, scheduler: Any, num_rounds: int, every: 
 _start = jax.jit(core.init)
 _observe = jax.jit(core.observe, static_argnums=(0, 1))
 _advance = jax.jit(core.advance_on, static_argnums=0, donate_argnums=5)
+
+
+def compiled_programs() -> int:
+    """Return how many programs the runner has compiled in this process; tests assert that it stays put."""
+    return sum(f._cache_size() for f in (_start, _observe, _advance))
 
 
 class Pace:

@@ -54,9 +54,9 @@ class FedData(NamedTuple):
 
     def attributes(self, algorithm: Any) -> dict[str, Any]:
         """Return what a Dataset should say of the run: the bytes that a client's visit moves, both ways together."""
-        server = current(jax.eval_shape(algorithm.init, jax.random.key(0), self).server)
-        sent = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(algorithm.message(server)))
-        return {"bytes_per_visit": 2 * sent, "parameters": trees.size(server.params)}
+        state = jax.eval_shape(algorithm.init, jax.random.key(0), self)
+        sent = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(algorithm.message(current(state.server))))
+        return {"bytes_per_visit": 2 * sent, "parameters": self._num_params(algorithm)}
 
     def rounds_done(self, state: Any) -> int:
         """Return how many rounds a state has behind it."""
@@ -82,7 +82,7 @@ class FedData(NamedTuple):
         On a mesh each device gets its clients' part of the pool; the number of clients is padded to a multiple of the
         devices with clients that have no rows. `group`: clients trained at once (None: what suits the backend).
         """
-        num_params = trees.size(current(jax.eval_shape(algorithm.init, jax.random.key(0), self).server).params)
+        num_params = self._num_params(algorithm)
         shards = 1 if mesh is None else mesh.shape[parallel.CLIENT]
         per = -(-self.train.num_clients // shards)
         group = group or parallel.default_group(num_params, min(scheduler.cohort_size, per))
@@ -102,6 +102,10 @@ class FedData(NamedTuple):
 
         parts = {k: v if mesh is None else shard(v, shards, layout) for k, v in self.parts().items()}
         return FedData(**{k: jax.tree.map(put, v).replace(layout=layout) for k, v in parts.items()})
+
+    def _num_params(self, algorithm: Any) -> int:
+        params = jax.eval_shape(lambda data: algorithm.server_params(algorithm.init(jax.random.key(0), data)), self)
+        return trees.size(params)
 
     def _eval_block(self, clients: int, num_params: int) -> int:
         row = max(jax.tree.leaves(jax.eval_shape(ClientData.sample, part))[0].size for part in self.parts().values())
