@@ -28,7 +28,8 @@ class Weighted(flax.struct.PyTreeNode):
     """Any horizontal algorithm, with its server and personal models replaced by averages over rounds.
 
     Fields: `inner`, the algorithm; `offset` (traced), the a of p_t = (t + a)^2 in rounds, t = 1 after the first round.
-    Each round costs a pass over the personal models of all clients.
+    Each round costs a pass over the personal models of all clients. Mixtures of outputs (APFL's mix="logits") have no
+    average among models and are refused.
     """
 
     inner: Any
@@ -79,6 +80,12 @@ class Weighted(flax.struct.PyTreeNode):
         """Return the average of the client's personal models."""
         del key, server, view
         return client.average
+
+    def predict(self, state: FedState, x: Any, client: int | None = None, data: Any = None) -> Array:
+        """Return outputs for rows x [n, ...] of the averaged server's model, or of one client's average."""
+        from jaxfed.horizontal.personal import predict
+
+        return predict(self, state, x, client, data)
 
     def client_params(self, state: FedState, data: Any = None, key: Key | None = None) -> Params:
         """Return the averages of all clients' personal models [C, ...]."""

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
+from jaxfed import steps
 from jaxfed.losses import LOSSES
 
 CHOICES = {
@@ -80,6 +81,8 @@ def indices(indices: Sequence[np.ndarray], num_rows: int, allow_empty: bool, nam
     if not len(indices):
         fail(f"{name}.indices", "no clients", "at least one")
     for i, index in enumerate(indices):
+        if len(index) and not np.issubdtype(index.dtype, np.integer):
+            fail(f"{name}.indices[{i}]", f"{index.dtype}", "row numbers (np.flatnonzero makes them of a mask)")
         if len(index) and (index.min() < 0 or index.max() >= num_rows):
             fail(f"{name}.indices[{i}]", f"rows {index.min()} to {index.max()}", f"0 to {num_rows - 1}")
     empty = [i for i, index in enumerate(indices) if not len(index)]
@@ -100,12 +103,13 @@ def client_list(clients: Sequence[tuple[Any, Any]]) -> None:
             fail(f"clients[{i}].x", f"rows of shape {np.shape(x)[1:]}", f"{shape}, as client 0 has")
 
 
-def rounds(num_rounds: Any, every: Any, chunk: Any = None) -> None:
-    """Require sensible lengths of a run, in rounds."""
+def rounds(num_rounds: Any, every: Any, chunk: Any = None, group: Any = None) -> None:
+    """Require sensible lengths of a run, in rounds, and a sensible group of clients."""
     whole("num_rounds", num_rounds, 1)
     whole("every", every, 1)
-    if chunk is not None:
-        whole("chunk", chunk, 1)
+    for field, value in (("chunk", chunk), ("group", group)):
+        if value is not None:
+            whole(field, value, 1)
 
 
 def seed(got: Any) -> tuple[jax.Array, Any]:
@@ -117,26 +121,29 @@ def seed(got: Any) -> tuple[jax.Array, Any]:
     fail("seed", repr(got), "an int or one typed key (jax.random.key)")
 
 
-def same_structure(state: Any, like: Any) -> Any:
-    """Return a copy of `state` after requiring the structure, shapes and dtypes that this run's own state has.
+def is_data(field: str, got: Any) -> None:
+    """Require something that the driver can ask for its parts: ClientData, FedData."""
+    if not hasattr(got, "join") or not hasattr(got, "train"):
+        fail(field, type(got).__name__, "ClientData (ClientData.from_list makes it from arrays) or FedData")
 
-    Fewer rows on a first axis are filled up from `like`: a mesh pads the number of clients.
-    """
+
+def same_structure(state: Any, like: Any) -> None:
+    """Require the structure, shapes and dtypes that this run's own state has."""
     if jax.tree.structure(state) != jax.tree.structure(like):
         fail("state", str(jax.tree.structure(state)), f"{jax.tree.structure(like)}, this algorithm's")
-
-    def leaf(path, x, y):
-        name = f"state{jax.tree_util.keystr(path)}"
-        if x.dtype != y.dtype or x.shape[1:] != y.shape[1:] or x.shape[:1] > y.shape[:1]:
-            fail(name, f"{x.dtype}{list(x.shape)}", f"{y.dtype}{list(y.shape)}")
-        return y.at[: x.shape[0]].set(x) if y.ndim and x.shape != y.shape else jax.numpy.array(x, copy=True)
-
-    return jax.tree_util.tree_map_with_path(leaf, state, like)
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(like), strict=True):
+        if x.dtype != y.dtype or x.shape != y.shape:
+            name = f"state{jax.tree_util.keystr(path)}"
+            fail(name, f"{x.dtype}{list(x.shape)}", f"{y.dtype}{list(y.shape)}, as this run has")
 
 
-def horizontal(algorithm: Any, scheduler: Any, data: Any) -> None:
-    """Check one horizontal run: fields of the algorithm, labels against the model, cohort and delays, parts."""
-    algorithm = getattr(algorithm, "inner", algorithm)
+def horizontal(algorithm: Any, data: Any) -> None:
+    """Check a horizontal algorithm and its data: fields, labels against the model, parts that go together."""
+    if hasattr(algorithm, "inner"):
+        numbers("offset", algorithm.offset, 0)
+        algorithm = algorithm.inner
+        if getattr(algorithm, "mix", "params") != "params":
+            fail("mix", repr(algorithm.mix), '"params" inside averaging.Weighted: outputs have no average among models')
     train = data.train
     for field, choices in CHOICES.items():
         if hasattr(algorithm, field):
@@ -146,6 +153,8 @@ def horizontal(algorithm: Any, scheduler: Any, data: Any) -> None:
             whole(field, getattr(algorithm, field), 1)
     for field in RATES:
         numbers(field, getattr(algorithm, field, None), 0)
+        if isinstance(getattr(algorithm, field, None), steps.InverseTime):
+            numbers(f"{field}.offset", getattr(algorithm, field).offset, 1e-30)
     if algorithm.local_epochs is not None and algorithm.batch_size is not None and algorithm.batches != "epochs":
         fail("local_epochs", algorithm.local_epochs, 'batches="epochs" with it, or None')
     one_of("model.loss", algorithm.model.loss, list(LOSSES))
@@ -160,8 +169,6 @@ def horizontal(algorithm: Any, scheduler: Any, data: Any) -> None:
         if part.x.shape[1:] != train.x.shape[1:]:
             fail(f"{name}.x", f"rows of shape {part.x.shape[1:]}", f"{train.x.shape[1:]}, as train has")
         labels(algorithm.model, part, name)
-    _scheduler(algorithm, scheduler, train)
-
 
 def labels(model: Any, part: Any, name: str) -> None:
     """Require labels that the model's loss understands: class numbers below its outputs, -1 and +1, or targets."""
@@ -183,22 +190,52 @@ def labels(model: Any, part: Any, name: str) -> None:
         fail(f"{name}.y", f"the label {y[~np.isin(y, (-1, 1))][0]}", f"-1 or +1 for the loss {model.loss!r}")
 
 
-def _scheduler(algorithm: Any, scheduler: Any, train: Any) -> None:
-    if scheduler.num_clients != train.num_clients:
-        fail("scheduler.num_clients", scheduler.num_clients, f"{train.num_clients}, the clients of the data")
+def schedule(scheduler: Any, algorithm: Any, num_clients: int, last_round: int) -> None:
+    """Check a horizontal scheduler, and those it holds, against the algorithm and the number of clients."""
+    algorithm = getattr(algorithm, "inner", algorithm)
+    if hasattr(scheduler, "inner"):
+        schedule(scheduler.inner, algorithm, num_clients, last_round)
+    if hasattr(scheduler, "interval"):  # FromSpeeds: a client that needs longer than the bound allows
+        numbers("scheduler.interval", scheduler.interval, 1e-30)
+        _per_client("scheduler.seconds", scheduler.seconds, num_clients, scalar=False)
+        numbers("scheduler.seconds", scheduler.seconds, 0, (scheduler.max_staleness + 1) * float(scheduler.interval))
+    elif hasattr(scheduler, "seconds"):
+        numbers("scheduler.seconds", scheduler.seconds, 0)
+    if scheduler.num_clients != num_clients:
+        fail("scheduler.num_clients", scheduler.num_clients, f"{num_clients}, the clients of the data")
     whole("scheduler.cohort_size", scheduler.cohort_size, 1)
-    if scheduler.cohort_size > train.num_clients:
-        fail("scheduler.cohort_size", scheduler.cohort_size, f"at most {train.num_clients}, the number of clients")
-    strata = getattr(scheduler, "strata", 1)
-    if scheduler.cohort_size % strata or scheduler.num_clients % strata:
-        fail("scheduler.strata", strata, "a divisor of num_clients and of cohort_size")
+    if scheduler.cohort_size > num_clients:
+        fail("scheduler.cohort_size", scheduler.cohort_size, f"at most {num_clients}, the number of clients")
+    if hasattr(scheduler, "strata"):
+        whole("scheduler.strata", scheduler.strata, 1)
+        if scheduler.cohort_size % scheduler.strata or scheduler.num_clients % scheduler.strata:
+            fail("scheduler.strata", scheduler.strata, "a divisor of num_clients and of cohort_size")
+    whole("scheduler.max_staleness", scheduler.max_staleness, 0)
     bound = scheduler.max_staleness
     if bound > algorithm.max_staleness:
         fail("max_staleness", algorithm.max_staleness, f"at least {bound} on the algorithm, the scheduler's bound")
     if hasattr(scheduler, "delay"):
+        _per_client("scheduler.delay", scheduler.delay, num_clients, scalar=True)
         numbers("scheduler.delay", scheduler.delay, 0, bound)
-    if hasattr(scheduler, "seconds"):
-        numbers("scheduler.seconds", scheduler.seconds, 0)
-    if hasattr(scheduler, "interval"):
-        numbers("scheduler.interval", scheduler.interval, 1e-30)
-        numbers("scheduler.seconds", scheduler.seconds, 0, (bound + 1) * float(scheduler.interval))
+    if hasattr(scheduler, "events"):
+        _replay(scheduler.events, num_clients, bound, last_round)
+
+
+def _per_client(field: str, got: Any, num_clients: int, scalar: bool) -> None:
+    if np.shape(got) != (num_clients,) and not (scalar and np.shape(got) == ()):
+        fail(field, f"shape {np.shape(got)}", f"({num_clients},), one for each client{', or one number' * scalar}")
+
+
+def _replay(events: Any, num_clients: int, bound: int, last_round: int) -> None:
+    ids = np.asarray(events.ids)
+    if len(ids) < last_round:
+        fail("scheduler.events", f"{len(ids)} rounds", f"at least {last_round}, the last round of the run")
+    if ids.size and (ids.min() < 0 or ids.max() >= num_clients):
+        fail("scheduler.events.ids", f"{ids.min()} to {ids.max()}", f"0 to {num_clients - 1}")
+    repeated = np.flatnonzero((np.diff(np.sort(ids, axis=1), axis=1) == 0).any(axis=1))
+    if repeated.size:
+        fail("scheduler.events.ids", f"a client twice in round {repeated[0]}", "distinct clients in each round")
+    if events.delay is not None:
+        if bound == 0 and np.any(events.delay):
+            fail("scheduler.max_staleness", bound, "the bound of scheduler.events.delay")
+        numbers("scheduler.events.delay", events.delay, 0, bound)

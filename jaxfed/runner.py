@@ -80,21 +80,22 @@ def run(
 
     Raises ValueError, with the field, what it got and what it wanted, for settings that don't go together.
     """
-    checks.rounds(num_rounds, every, chunk)
+    checks.rounds(num_rounds, every, chunk, group)
+    checks.is_data("data", data)
     data = data.join(test, validation)
     scheduler = data.default_scheduler() if scheduler is None else scheduler
-    data.check(algorithm, scheduler)
+    done = 0 if state is None else data.rounds_done(state)
+    data.check(algorithm, scheduler, done + num_rounds)
     key, seed = checks.seed(seed)
     attrs = describe(seed, algorithm, scheduler, num_rounds, every, mesh) | data.attributes(algorithm)
-    algorithm, scheduler = cast(algorithm, jnp.inexact), cast(scheduler, None)
+    algorithm, scheduler = cast(algorithm, to_float=True), cast(scheduler)
     placed = data.place(algorithm, scheduler, mesh, group)
     measures = (*data.default_measures(), *(measures or ()))
     dims = core.record_dims(algorithm, placed, measures, key)
 
     carry = _start(key, algorithm, placed)
     if state is not None:
-        done = data.rounds_done(state)
-        carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), checks.same_structure(state, carry.state))
+        carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), data.fit_state(state, carry.state))
     carry = parallel.put_carry(carry, mesh)
     first = int(carry.round)
     rounds, records = [first], [jax.device_get(_observe(mesh, measures, algorithm, placed, carry))]
@@ -119,18 +120,18 @@ def run(
     return Run(dataset, data.trim_state(carry.state))
 
 
-def cast(tree: Any, integers: Any = None) -> Any:
+def cast(tree: Any, to_float: bool = False) -> Any:
     """Return a pytree of settings as arrays, so that 0.1 and float32(0.1) compile once.
 
-    Floats become `jnp.result_type(float)`; integers too with `integers=jnp.inexact`, else they stay integers.
+    Floats become `jnp.result_type(float)`; integers too with `to_float`, else they stay integers. Lists become arrays.
     """
 
     def leaf(x):
         x = jnp.asarray(x)
-        is_number = integers is not None and jnp.issubdtype(x.dtype, jnp.integer)
+        is_number = to_float and jnp.issubdtype(x.dtype, jnp.integer)
         return x.astype(jnp.result_type(float)) if is_number or jnp.issubdtype(x.dtype, jnp.floating) else x
 
-    return jax.tree.map(leaf, tree)
+    return jax.tree.map(leaf, tree, is_leaf=lambda x: isinstance(x, list))
 
 
 def describe(seed: Any, algorithm: Any, scheduler: Any, num_rounds: int, every: int, mesh: Mesh | None) -> dict:
@@ -148,9 +149,9 @@ def describe(seed: Any, algorithm: Any, scheduler: Any, num_rounds: int, every: 
     }
 
 
-_start = jax.jit(core.init)
-_observe = jax.jit(core.observe, static_argnums=(0, 1))
-_advance = jax.jit(core.advance_on, static_argnums=0, donate_argnums=5)
+_start: Any = jax.jit(core.init)
+_observe: Any = jax.jit(core.observe, static_argnums=(0, 1))
+_advance: Any = jax.jit(core.advance_on, static_argnums=0, donate_argnums=5)
 
 
 def compiled_programs() -> int:

@@ -59,7 +59,7 @@ class ClientData(flax.struct.PyTreeNode):
         `allow_empty`.
         """
         x, y = checks.pool(x, y, name)
-        indices = [np.asarray(i, np.int64).reshape(-1) for i in indices]
+        indices = [np.asarray(i).reshape(-1) for i in indices]
         checks.indices(indices, len(x), allow_empty, name)
         size = np.array([len(i) for i in indices], np.int32)
         rows = np.zeros((len(indices), max(int(size.max()), 1)), np.int32)

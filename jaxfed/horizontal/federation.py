@@ -6,6 +6,7 @@ The driver and the runner know no kind of federation; what they need to know of 
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
@@ -35,9 +36,10 @@ class FedData(NamedTuple):
         named = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: part for name, part in named.items() if part is not None}
 
-    def check(self, algorithm: Any, scheduler: Any) -> None:
-        """Raise ValueError where algorithm, scheduler and data don't go together."""
-        checks.horizontal(algorithm, scheduler, self)
+    def check(self, algorithm: Any, scheduler: Any, last_round: int) -> None:
+        """Raise ValueError where algorithm, scheduler and data don't go together until `last_round`."""
+        checks.horizontal(algorithm, self)
+        checks.schedule(scheduler, algorithm, self.train.num_clients, last_round)
 
     def default_scheduler(self) -> FullParticipation:
         """Return what runs when no scheduler is given."""
@@ -61,6 +63,13 @@ class FedData(NamedTuple):
     def rounds_done(self, state: Any) -> int:
         """Return how many rounds a state has behind it."""
         return int(current(state.server).round)
+
+    def fit_state(self, state: Any, like: Any) -> Any:
+        """Return a copy of a state of this run's form, its clients filled up from `like` to what a mesh needs."""
+        clients = trees.map(lambda x: x[: self.train.num_clients], like.clients)
+        checks.same_structure(state, like._replace(clients=clients))
+        filled = trees.map(lambda x, y: y.at[: x.shape[0]].set(x), state.clients, like.clients)
+        return like._replace(server=trees.map(lambda x: jnp.array(x, copy=True), state.server), clients=filled)
 
     def trim(self, records: list[dict[str, Any]], dims: dict[str, tuple[str, ...]]) -> list[dict[str, Any]]:
         """Return records without the clients that a mesh adds to even out its devices' shares."""

@@ -22,11 +22,12 @@ def personal_models(algorithm, state: FedState, data: Any = None, key: Key | Non
     clients' rows, and by algorithms without client states, for the number of clients. Raises ValueError without it.
     """
     server = current(state.server)
-    count = data.train.num_clients if data is not None else _count(state.clients)
+    train = None if data is None else jax.tree.map(jnp.asarray, data.train)
+    count = train.rows.shape[0] if train is not None else _count(state.clients)
     key = jax.random.key(0) if key is None else key
 
     def one(i):
-        view = None if data is None else data.train.view(i)
+        view = None if train is None else train.view(i)
         client_key = jax.random.fold_in(key, i if view is None else view.id)
         return algorithm.personal(client_key, server, trees.take(state.clients, i), view)
 

@@ -5,6 +5,7 @@ from typing import Any
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxfed.horizontal.federate import Event
 from jaxfed.types import Array, Key
@@ -116,7 +117,7 @@ class FromSpeeds(flax.struct.PyTreeNode):
     @property
     def num_clients(self) -> int:
         """The clients drawn from."""
-        return self.seconds.shape[0]
+        return np.shape(self.seconds)[0]
 
     @property
     def cohort_size(self) -> int:
