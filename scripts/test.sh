@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Installs the project with its development tools into .venv (once), then runs ruff, pyright and pytest.
+# Options go to pytest: bash scripts/test.sh -m slow
+set -euo pipefail
+here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+python="$(bash "$here/setup.sh" dev)"
+cd "$here/.."
+"$python" -m ruff check .
+"$python" -m pyright
+exec "$python" -m pytest "$@"
