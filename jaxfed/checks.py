@@ -198,7 +198,8 @@ def schedule(scheduler: Any, algorithm: Any, num_clients: int, last_round: int) 
     if hasattr(scheduler, "interval"):  # FromSpeeds: a client that needs longer than the bound allows
         numbers("scheduler.interval", scheduler.interval, 1e-30)
         _per_client("scheduler.seconds", scheduler.seconds, num_clients, scalar=False)
-        numbers("scheduler.seconds", scheduler.seconds, 0, (scheduler.max_staleness + 1) * float(scheduler.interval))
+        slowest = (scheduler.max_staleness + 1) * float(scheduler.interval) * (1 + 5e-7)  # rounding is not lateness
+        numbers("scheduler.seconds", scheduler.seconds, 0, slowest)
     elif hasattr(scheduler, "seconds"):
         numbers("scheduler.seconds", scheduler.seconds, 0)
     if scheduler.num_clients != num_clients:

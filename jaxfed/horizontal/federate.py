@@ -73,7 +73,9 @@ def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> t
     def one(position, delay, clients):
         view, client = train.view(position), trees.take(clients, position)
         valid = (position < train.rows.shape[0]) & (view.size > 0)
-        read = server if delay is None else history.read(state.server.past, delay)
+        read = server
+        if delay is not None:  # an old model, but the rates of this round
+            read = history.read(state.server.past, delay)._replace(round=server.round)
         update, new, report = algorithm.client_update(jax.random.fold_in(key, view.id), read, client, view)
         weight = jnp.where(valid, view.size if algorithm.weights == "examples" else 1, 0).astype(jnp.result_type(float))
         # a slot that is idle or has no rows may hold anything, even nan: it must add exactly nothing
