@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             warnings.showwarning = _say_warning
             return _do(*parse([word for word in words if word != "--debug"]))
     except KeyboardInterrupt:
-        _say("interrupted", "before a round was finished; nothing is saved")
+        _say("interrupted", "stopped before all results were written")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

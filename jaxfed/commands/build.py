@@ -5,6 +5,7 @@ import functools
 from typing import Any
 
 import jax
+import numpy as np
 import optax
 from jax.sharding import Mesh
 
@@ -34,13 +35,31 @@ def start_devices(running: o.Running) -> Mesh | None:
 
 def client_data(data: o.Data) -> tuple[Arrays, FedData]:
     """Return the data set, and its rows dealt to clients."""
-    checks.whole("num_clients", data.num_clients, 1)
-    checks.whole("data_seed", data.data_seed, 0)
     deal = partition(data)
+    check(data)
     arrays = datasets.load(data.dataset, data_dir=data.data_dir, download=data.download)
+    if data.num_clients > len(arrays.y):
+        checks.fail("num_clients", data.num_clients, f"at most {len(arrays.y)}, the training rows of {data.dataset}")
+    if data.classes_per_client is not None and data.classes_per_client > arrays.num_classes:
+        wanted = f"at most {arrays.num_classes}, the classes of {data.dataset}"
+        checks.fail("classes_per_client", data.classes_per_client, wanted)
     parts = horizontal.split(arrays, deal, data.num_clients, data.data_seed, validation=data.validation)
     train, *validation, test = parts
     return arrays, train.join(test, *validation)
+
+
+def check(data: o.Data) -> None:
+    """Raise ValueError, with the option's name, for what is wrong whatever the data set holds."""
+    if not data.dataset.startswith(("tfds:", "idx:")):
+        checks.one_of("dataset", data.dataset, datasets.NAMES)
+    checks.whole("num_clients", data.num_clients, 1)
+    checks.whole("data_seed", data.data_seed, 0)
+    if data.classes_per_client is not None:
+        checks.whole("classes_per_client", data.classes_per_client, 1)
+    for field in ("concentration", "quantity"):
+        checks.numbers(field, getattr(data, field), np.finfo(float).tiny)
+    if not 0 <= data.validation < 1:
+        checks.fail("validation", f"{data.validation:g}", "0 to below 1")
 
 
 def partition(data: o.Data) -> Any:

@@ -53,9 +53,9 @@ def _other_defaults(name: str, options: Any) -> Any:
     if start.continue_from is not None:
         command, earlier = settings.load(start.continue_from)
         if command != name:
-            _fail("continue-from", f"a run of {command!r} in {start.continue_from}", f"a run of {name!r}")
+            _fail("continue_from", f"a run of {command!r} in {start.continue_from}", f"a run of {name!r}")
         if preset != "none" and preset != earlier.preset:
-            _fail("preset", preset, "none with continue-from: the earlier run's settings hold")
+            _fail("preset", preset, "none with continue_from: the earlier run's settings hold")
         return dataclasses.replace(earlier, output=Output(), start=Start())
     if preset != "none":
         from jaxfed.commands.build import fedtorch
@@ -106,8 +106,9 @@ def _explain(cls: type, words: list[str], complaint: str) -> NoReturn:
         raise ValueError(f"arguments: {text}")
     given = _given(words, field)
     wanted, choices = _wanted(types[field])
-    hint = _nearest(given[0], choices) if given else ""
-    _fail(field.replace("_", "-"), " ".join(map(repr, given)) or "nothing", wanted + hint)
+    wrong = [value for value in given if value not in choices]
+    hint = _nearest(wrong[0], choices) if wrong else ""
+    _fail(field, " ".join(map(repr, given)) or "nothing", wanted + hint)
 
 
 def _types(cls: type) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a saved run's models say of rows: the client's own, or a file's."""
 
+import contextlib
 import csv
 import sys
 from typing import Any
@@ -45,7 +46,10 @@ def _rows(options: Predict, data: Any) -> tuple[np.ndarray, np.ndarray | None]:
         if part is None:
             checks.fail("rows", repr(options.rows), "train or test: the run kept no validation rows")
         return part.client(options.client)
-    x = np.load(options.x, allow_pickle=False)
+    try:
+        x = np.load(options.x, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        checks.fail("x", options.x, f"a NumPy file of one array ({error})")
     wanted = data.train.x.shape[1:]
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "iuf" or x.ndim == 0 or x.shape[1:] != wanted:
         got = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else "several arrays"
@@ -57,7 +61,7 @@ def _rows(options: Predict, data: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 def _write(out: str | None, y: np.ndarray | None, predicted: np.ndarray) -> None:
     columns = {"row": range(len(predicted))} | ({} if y is None else {"label": y}) | {"prediction": predicted}
-    with sys.stdout if out is None else open(out, "w", newline="") as file:
+    with contextlib.nullcontext(sys.stdout) if out is None else open(out, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(zip(*columns.values(), strict=True))

@@ -42,7 +42,7 @@ def _one_run(ds: xr.Dataset, target_accuracy: float | None) -> str:
             lines.append(f"accuracy {target_accuracy:g} by {model}: {_reached(ds, target_accuracy, model)}")
     lines.append(f"sent, both ways: {_bytes(_sent(ds))}")
     if not bool(ds["finite"].all()):
-        lines.append("the run diverged: see finite in the results")
+        lines.append(f"diverged: not finite from round {int(ds['round'][~ds['finite'].values][0])} on")
     return "\n".join(lines)
 
 
@@ -52,7 +52,8 @@ def _comparison(ds: xr.Dataset, target_accuracy: float | None) -> str:
     if target_accuracy is not None:
         rows[0].append(f"rounds to {target_accuracy:g}")
     for name in ds["algorithm"].values:
-        runs = [ds.sel(algorithm=name, seed=seed) for seed in ds["seed"].values]
+        lanes = [ds.sel(algorithm=name, seed=seed) for seed in ds["seed"].values]
+        runs = [run.assign_attrs(bytes_per_visit=float(run["bytes_per_visit"])) for run in lanes]
         personal, server = ([results.summary(run, model=m) for run in runs] for m in ("personal", "server"))
         values = {figure: [summary[figure] for summary in personal] for figure in FIGURES}
         row = [str(name), *(f"{np.mean(values[figure]):.4f}" for figure in FIGURES)]

@@ -1,6 +1,6 @@
 """Run one algorithm, or compare several on one split; print, save and draw what came out."""
 
-import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,32 @@ from jaxfed.commands.figure import run_figure
 RESULTS, STATE, FIGURE = "results.nc", "state.pkl", "figure.png"
 INTERRUPTED = 130
 
+# what a run that goes on from another must leave as it was: whose rows are whose, and the structure of the state
+FIXED = {
+    "data": ("dataset", "num_clients", "iid", "classes_per_client", "concentration", "quantity", "validation",
+             "data_seed"),  # fmt: skip
+    "net": ("model", "hidden"),
+    "server": ("server_optimizer",),
+    "mixing": ("evaluate_with",),
+    "running": ("x64",),
+}
+
 
 def train(command: str, options: Any) -> int:
     """Run one algorithm and return the exit status: 0, or 130 where Ctrl-C ended it early (what is done is kept)."""
-    start = _start(options.start, options.data)
+    start = _start(options)
     arguments, model = _prepare(options)
-    first = 0 if start is None else int(start.dataset["round"][-1])
     algorithm = build.algorithm(command, options, model)
     run = jf.run(options.running.seed, algorithm, state=None if start is None else start.state, **arguments)
     if options.output.out is not None:
         run.save(options.output.out, overwrite=True)
     _finish(command, options, run.dataset)
-    return 0 if run.dataset["round"][-1] == first + options.running.rounds else INTERRUPTED
+    done = int(run.dataset["round"][-1] - run.dataset["round"][0])
+    return 0 if done == options.running.rounds else INTERRUPTED
 
 
 def compare(options: Any) -> int:
-    """Run several algorithms on one split, with the same seeds, and return the exit status."""
+    """Run several algorithms on one split, with the same seeds; the exit status is as in `train`."""
     from jaxfed.sweeps import compare as compare_algorithms
 
     if not options.algorithms:
@@ -47,7 +57,7 @@ def compare(options: Any) -> int:
         (Path(options.output.out) / STATE).unlink(missing_ok=True)
         results.save_dataset(ds, Path(options.output.out) / RESULTS)
     _finish("compare", options, ds)
-    return 0
+    return 0 if ds.sizes["algorithm"] == len(algorithms) else INTERRUPTED
 
 
 def _prepare(options: Any) -> tuple[dict[str, Any], jf.Model]:
@@ -71,8 +81,7 @@ def _prepare(options: Any) -> tuple[dict[str, Any], jf.Model]:
         "progress": False if options.output.quiet else None,
     }
     model = build.model(options.net, arrays)
-    if options.output.out is not None:
-        Path(options.output.out).mkdir(parents=True, exist_ok=True)  # fails now, not after the run
+    _make(options.output)
     return arguments, model
 
 
@@ -88,16 +97,30 @@ def refuse(output: o.Output) -> None:
         raise FileExistsError(f"out: got {folder}, which holds {held[0]} already; wanted another, or --overwrite")
 
 
-def _start(start: o.Start, data: o.Data) -> jf.Run | None:
-    """Return the run to go on from; ValueError where its clients are not those of this run."""
-    if start.continue_from is None:
+def _make(output: o.Output) -> None:
+    """Make the folder; ValueError, now rather than after the run, where that can't be done."""
+    if output.out is None:
+        return
+    try:
+        Path(output.out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        checks.fail("out", output.out, f"a folder that can be made ({error.strerror})")
+    if not os.access(output.out, os.W_OK):
+        checks.fail("out", output.out, "a folder that can be written to")
+
+
+def _start(options: Any) -> jf.Run | None:
+    """Return the run to go on from; ValueError where its clients or its state are of another kind."""
+    folder = options.start.continue_from
+    if folder is None:
         return None
-    earlier = settings.load(start.continue_from)[1].data
-    for field in (f.name for f in dataclasses.fields(data)):
-        got, had = getattr(data, field), getattr(earlier, field)
-        if field not in ("data_dir", "download") and got != had:
-            checks.fail(field, got, f"{had}, as in {start.continue_from}")
-    return jf.load(start.continue_from)
+    earlier = settings.load(folder)[1]
+    for group, fields in FIXED.items():
+        for field in fields if hasattr(options, group) else ():
+            got, had = (getattr(getattr(given, group), field) for given in (options, earlier))
+            if got != had:
+                checks.fail(field, got, f"{had}, as in {folder}")
+    return jf.load(folder)
 
 
 def _finish(command: str, options: Any, ds: xr.Dataset) -> None:
