@@ -114,8 +114,8 @@ def algorithm(name: str, given: Any, model: Model) -> Any:
     if given.server.weights is not None:
         fields["weights"] = given.server.weights
     if name in ("apfl", "apfl-adaptive"):
-        mixing = dataclasses.asdict(given.mixing) | ({"adaptive": True} if name == "apfl-adaptive" else {})
-        return APFL(model, **fields, **mixing)
+        fields |= dataclasses.asdict(given.mixing) | ({"adaptive": True} if name == "apfl-adaptive" else {})
+        return APFL(model, **fields)
     fields |= _momentum(given.momentum)
     if name == "fine-tuned":
         return FineTuned(model, **fields, **dataclasses.asdict(given.tuning))
@@ -124,7 +124,7 @@ def algorithm(name: str, given: Any, model: Model) -> Any:
 
 def local_fields(local: o.Local) -> dict[str, Any]:
     """Return the fields that every algorithm has. A decaying lr is a schedule of the global round."""
-    fields = dataclasses.asdict(local)
+    fields: dict[str, Any] = dataclasses.asdict(local)
     decay = fields.pop("lr_decay")
     checks.numbers("lr_decay", decay, 0)
     if decay != 1:
@@ -150,7 +150,7 @@ def scheduler(running: o.Running, num_clients: int) -> Any:
 def fedtorch(given: Apfl) -> Apfl:
     """Return the options that `APFL.fedtorch` stands for at the given lr, as defaults that other options override."""
     preset = APFL.fedtorch(None, lr=given.local.lr)
-    local = {f.name: getattr(preset, f.name, None) for f in dataclasses.fields(o.Local)}
+    local: dict[str, Any] = {f.name: getattr(preset, f.name, None) for f in dataclasses.fields(o.Local)}
     local |= {"lr": preset.lr.value, "lr_decay": preset.lr.rate}
-    mixing = {f.name: getattr(preset, f.name) for f in dataclasses.fields(o.Mixing)}
+    mixing: dict[str, Any] = {f.name: getattr(preset, f.name) for f in dataclasses.fields(o.Mixing)}
     return Apfl(preset="fedtorch", local=o.Local(**local), mixing=o.Mixing(**mixing))

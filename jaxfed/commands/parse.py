@@ -111,7 +111,7 @@ def _explain(cls: type, words: list[str], complaint: str) -> NoReturn:
     _fail(field, " ".join(map(repr, given)) or "nothing", wanted + hint)
 
 
-def _types(cls: type) -> dict[str, Any]:
+def _types(cls: Any) -> dict[str, Any]:
     """Return the type of every option of a command, groups opened, by field name."""
     out: dict[str, Any] = {}
     for name, kind in get_type_hints(cls).items():

@@ -65,7 +65,7 @@ def _comparison(ds: xr.Dataset, target_accuracy: float | None) -> str:
         row.append(_bytes(np.mean([_sent(run) for run in runs])))
         if target_accuracy is not None:
             reached = [results.rounds_to(run, target_accuracy) for run in runs]
-            row.append("not reached" if None in reached else f"{np.mean(reached):g}")
+            row.append("not reached" if None in reached else f"{np.mean(np.array(reached, float)):g}")
         rows.append(row)
     return _aligned(rows) + "\nof the personal models, but for the server's mean over clients"
 
@@ -84,7 +84,7 @@ def _sent(ds: xr.Dataset) -> float:
     return float(results.bytes_sent(ds).isel(round=-1)) if "visits" in ds else 0.0
 
 
-def _bytes(count: float) -> str:
+def _bytes(count: Any) -> str:
     """Return a number of bytes in decimal units: 62.8 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:

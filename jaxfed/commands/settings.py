@@ -41,7 +41,7 @@ def load(folder: str | os.PathLike) -> tuple[str, Any]:
         raise ValueError(f"{path}: got {error!r}, wanted the settings of a run by this version of jaxfed") from error
 
 
-def _build(cls: type, content: dict) -> Any:
+def _build(cls: Any, content: dict) -> Any:
     """Return the dataclass from what JSON made of it: its groups are dicts, its tuples lists."""
     groups = {f.name: f.type for f in dataclasses.fields(cls) if dataclasses.is_dataclass(f.type)}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
