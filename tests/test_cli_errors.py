@@ -3,7 +3,6 @@
 import pytest
 
 from jaxfed.cli import main
-from jaxfed.commands.catalogue import COMMANDS
 
 HERE = ["--devices", "1"]  # jax may run already in this process, and then no more devices can be asked for
 
