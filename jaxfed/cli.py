@@ -1,0 +1,68 @@
+"""The `jaxfed` command: what it was told, then what it does; errors as one line each.
+
+Options are in `commands.catalogue`, their parsing in `commands.parse`, the work in the other files of `commands`, which
+are imported when they are needed: help must not wait for jax.
+"""
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from jaxfed.commands.parse import parse
+
+BAD_INPUT, INTERRUPTED, UNEXPECTED = 2, 130, 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line (default: that of the process) and return its exit status.
+
+    0: done. 2: bad input, said in one line on the error stream. 130: interrupted; finished rounds are saved. 1:
+    anything else. `--debug` anywhere prints the traceback of an error too.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _say_warning
+            return _do(*parse([word for word in words if word != "--debug"]))
+    except KeyboardInterrupt:
+        _say("interrupted", "stopped before all results were written")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        expected = isinstance(error, (ValueError, OSError, ModuleNotFoundError))
+        _say("error", str(error) if expected else f"{type(error).__name__}: {error}")
+        return BAD_INPUT if expected else UNEXPECTED
+
+
+def _do(command: str, options: Any) -> int:
+    if command == "predict":
+        from jaxfed.commands.predict import predict
+
+        return predict(options)
+    if command == "show":
+        from jaxfed.commands.show import show
+
+        return show(options)
+    from jaxfed.commands.train import compare, train
+
+    return compare(options) if command == "compare" else train(command, options)
+
+
+def _say(kind: str, message: str) -> None:
+    print(f"jaxfed: {kind}: {' '.join(message.split())}", file=sys.stderr)
+
+
+def _say_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    _say("warning", str(message))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""The commands: each a dataclass of option groups, whose docstring is what `--help` says of it."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from jaxfed.commands import options as o
+
+
+def _group(cls: type) -> Any:
+    return field(default_factory=cls)
+
+
+@dataclass(frozen=True)
+class Apfl:
+    """APFL: every client mixes its own model with the server's, by a weight alpha that it may learn."""
+
+    preset: Annotated[
+        Literal["none", "fedtorch"], arg(help="Defaults of the authors' code in place of the paper's (without its l2).")
+    ] = "none"
+    mixing: o.Mixing = _group(o.Mixing)
+    local: o.Local = _group(o.Local)
+    rate: o.ServerRate = _group(o.ServerRate)
+    server: o.Server = _group(o.Server)
+    data: o.Data = _group(o.Data)
+    net: o.Net = _group(o.Net)
+    running: o.Running = _group(o.Running)
+    start: o.Start = _group(o.Start)
+    output: o.Output = _group(o.Output)
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    """FedAvg: local steps from the server's model, then the mean of the clients' models."""
+
+    local: o.Local = _group(o.Local)
+    momentum: o.Momentum = _group(o.Momentum)
+    rate: o.ServerRate = _group(o.ServerRate)
+    server: o.Server = _group(o.Server)
+    data: o.Data = _group(o.Data)
+    net: o.Net = _group(o.Net)
+    running: o.Running = _group(o.Running)
+    start: o.Start = _group(o.Start)
+    output: o.Output = _group(o.Output)
+
+
+@dataclass(frozen=True)
+class LocalOnly:
+    """Local training only: every client fits its own model and sends nothing."""
+
+    local: o.Local = _group(o.Local)
+    momentum: o.Momentum = _group(o.Momentum)
+    data: o.Data = _group(o.Data)
+    net: o.Net = _group(o.Net)
+    running: o.Running = _group(o.Running)
+    start: o.Start = _group(o.Start)
+    output: o.Output = _group(o.Output)
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """FedAvg, then fine-tuning: the personal model is the server's after some steps on the client's own rows."""
+
+    tuning: o.Tuning = _group(o.Tuning)
+    local: o.Local = _group(o.Local)
+    momentum: o.Momentum = _group(o.Momentum)
+    rate: o.ServerRate = _group(o.ServerRate)
+    server: o.Server = _group(o.Server)
+    data: o.Data = _group(o.Data)
+    net: o.Net = _group(o.Net)
+    running: o.Running = _group(o.Running)
+    start: o.Start = _group(o.Start)
+    output: o.Output = _group(o.Output)
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """SCAFFOLD: FedAvg with local steps corrected by control variates, at twice its bytes."""
+
+    control: o.Control = _group(o.Control)
+    local: o.Local = _group(o.Local)
+    rate: o.ServerRate = _group(o.ServerRate)
+    data: o.Data = _group(o.Data)
+    net: o.Net = _group(o.Net)
+    running: o.Running = _group(o.Running)
+    start: o.Start = _group(o.Start)
+    output: o.Output = _group(o.Output)
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare: several algorithms on one split, with the same settings where they share them, in one table."""
+
+    algorithms: tuple[Literal["fedavg", "scaffold", "local", "fine-tuned", "apfl", "apfl-adaptive"], ...] = (
+        "fedavg", "scaffold", "local", "apfl", "apfl-adaptive",
+    )  # fmt: skip
+    """What to compare; apfl-adaptive is apfl with --adaptive."""
+    seeds: int = 1
+    """Runs of each algorithm, with the seeds seed, seed + 1, ..."""
+    mixing: o.Mixing = _group(o.Mixing)
+    tuning: o.Tuning = _group(o.Tuning)
+    control: o.Control = _group(o.Control)
+    local: o.Local = _group(o.Local)
+    momentum: o.Momentum = _group(o.Momentum)
+    rate: o.ServerRate = _group(o.ServerRate)
+    server: o.Server = _group(o.Server)
+    data: o.Data = _group(o.Data)
+    net: o.Net = _group(o.Net)
+    running: o.Running = _group(o.Running)
+    output: o.Output = _group(o.Output)
+
+
+@dataclass(frozen=True)
+class Show:
+    """Show: the table of a saved run or comparison again, and its figure drawn anew."""
+
+    folder: Positional[str]
+    """Folder of the run, its --out."""
+    target_accuracy: Annotated[float | None, arg(metavar="A", help_behavior_hint="(default: that of the run)")] = None
+    """Report the first recorded round at which the mean test accuracy over clients is at least A, and the bytes."""
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Predict: what a saved run's model says of a client's rows, as lines of row,label,prediction."""
+
+    folder: Positional[str]
+    """Folder of the run, its --out."""
+    client: int
+    """Number of the client whose personal model predicts, from 0."""
+    server: bool = False
+    """Predict with the server's model in place of the client's."""
+    rows: Literal["train", "validation", "test"] = "test"
+    """Which of the client's rows to predict."""
+    x: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="(default: the client's rows)")] = None
+    """A NumPy file with rows of your own [n, ...], shaped and scaled as those of the data set."""
+    out: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="(default: standard output)")] = None
+    """File for the lines."""
+
+
+COMMANDS: dict[str, type] = {
+    "apfl": Apfl,
+    "fedavg": FedAvg,
+    "local": LocalOnly,
+    "fine-tuned": FineTuned,
+    "scaffold": Scaffold,
+    "compare": Compare,
+    "show": Show,
+    "predict": Predict,
+}

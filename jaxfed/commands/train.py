@@ -1,0 +1,135 @@
+"""Run one algorithm, or compare several on one split; print, save and draw what came out."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+import jaxfed as jf
+from jaxfed import checks, results
+from jaxfed.commands import build, report, settings
+from jaxfed.commands import options as o
+from jaxfed.commands.figure import run_figure
+
+RESULTS, STATE, FIGURE = "results.nc", "state.pkl", "figure.png"
+INTERRUPTED = 130
+
+# what a run that goes on from another must leave as it was: whose rows are whose, and the structure of the state
+FIXED = {
+    "data": ("dataset", "num_clients", "iid", "classes_per_client", "concentration", "quantity", "validation",
+             "data_seed"),  # fmt: skip
+    "net": ("model", "hidden"),
+    "server": ("server_optimizer",),
+    "mixing": ("evaluate_with",),
+    "running": ("x64",),
+}
+
+
+def train(command: str, options: Any) -> int:
+    """Run one algorithm and return the exit status: 0, or 130 where Ctrl-C ended it early (what is done is kept)."""
+    start = _start(options)
+    arguments, model = _prepare(options)
+    algorithm = build.algorithm(command, options, model)
+    run = jf.run(options.running.seed, algorithm, state=None if start is None else start.state, **arguments)
+    if options.output.out is not None:
+        run.save(options.output.out, overwrite=True)
+    _finish(command, options, run.dataset)
+    done = int(run.dataset["round"][-1] - run.dataset["round"][0])
+    return 0 if done == options.running.rounds else INTERRUPTED
+
+
+def compare(options: Any) -> int:
+    """Run several algorithms on one split, with the same seeds; the exit status is as in `train`."""
+    from jaxfed.sweeps import compare as compare_algorithms
+
+    if not options.algorithms:
+        checks.fail("algorithms", "none", "at least one")
+    checks.whole("seeds", options.seeds, 1)
+    arguments, model = _prepare(options)
+    data = arguments.pop("data")
+    algorithms = {name: build.algorithm(name, options, model) for name in options.algorithms}
+    ds = compare_algorithms(
+        algorithms, options.running.seed, data.train, test=data.test, validation=data.validation, seeds=options.seeds,
+        **arguments,
+    )  # fmt: skip
+    if options.output.out is not None:
+        (Path(options.output.out) / STATE).unlink(missing_ok=True)
+        results.save_dataset(ds, Path(options.output.out) / RESULTS)
+    _finish("compare", options, ds)
+    return 0 if ds.sizes["algorithm"] == len(algorithms) else INTERRUPTED
+
+
+def _prepare(options: Any) -> tuple[dict[str, Any], jf.Model]:
+    """Return the arguments of a run, and the model, after everything that can be refused before it has been."""
+    running = options.running
+    if running.target_accuracy is not None:
+        checks.numbers("target_accuracy", running.target_accuracy, 0, 1)
+    checks.whole("seed", running.seed, 0)
+    checks.rounds(running.rounds, running.every)
+    refuse(options.output)
+    mesh = build.start_devices(running)
+    arrays, data = build.client_data(options.data)
+    if running.target_accuracy is not None and arrays.num_classes == 0:
+        checks.fail("target_accuracy", running.target_accuracy, "none for a data set of real targets")
+    arguments = {
+        "data": data,
+        "scheduler": build.scheduler(running, data.train.num_clients),
+        "num_rounds": running.rounds,
+        "every": running.every,
+        "mesh": mesh,
+        "progress": False if options.output.quiet else None,
+    }
+    model = build.model(options.net, arrays)
+    _make(options.output)
+    return arguments, model
+
+
+def refuse(output: o.Output) -> None:
+    """Raise FileExistsError where the folder holds results (without overwrite), NotADirectoryError for a file."""
+    if output.out is None:
+        return
+    folder = Path(output.out)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"out: got {folder}, which is a file; wanted a folder")
+    held = [name for name in (RESULTS, STATE, settings.NAME) if (folder / name).exists()]
+    if held and not output.overwrite:
+        raise FileExistsError(f"out: got {folder}, which holds {held[0]} already; wanted another, or --overwrite")
+
+
+def _make(output: o.Output) -> None:
+    """Make the folder; ValueError, now rather than after the run, where that can't be done."""
+    if output.out is None:
+        return
+    try:
+        Path(output.out).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        checks.fail("out", output.out, f"a folder that can be made ({error.strerror})")
+    if not os.access(output.out, os.W_OK):
+        checks.fail("out", output.out, "a folder that can be written to")
+
+
+def _start(options: Any) -> jf.Run | None:
+    """Return the run to go on from; ValueError where its clients or its state are of another kind."""
+    folder = options.start.continue_from
+    if folder is None:
+        return None
+    earlier = settings.load(folder)[1]
+    for group, fields in FIXED.items():
+        for field in fields if hasattr(options, group) else ():
+            got, had = (getattr(getattr(given, group), field) for given in (options, earlier))
+            if got != had:
+                checks.fail(field, got, f"{had}, as in {folder}")
+    return jf.load(folder)
+
+
+def _finish(command: str, options: Any, ds: xr.Dataset) -> None:
+    """Save settings and figure, print the table."""
+    out = options.output.out
+    if out is not None:
+        settings.save(command, options, out)
+        run_figure(ds).savefig(Path(out) / FIGURE, dpi=150)
+    if not options.output.quiet:
+        print(report.title(command, options))
+        print(report.table(ds, options.running.target_accuracy))
+        print("not saved: no --out was given" if out is None else f"saved in {out}")
