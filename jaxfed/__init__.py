@@ -1,10 +1,25 @@
 """jaxfed: a JAX-compiled, vectorized simulator of federated learning."""
 
-from jaxfed import averaging, core, datasets, horizontal, losses, models, parallel, results, steps, trees
-from jaxfed.horizontal import APFL, ClientData, FedAvg, FedData, FineTuned, LocalOnly, Scaffold
-from jaxfed.models import Model
-from jaxfed.runner import Run, load, run
-from jaxfed.types import Measure
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jaxfed import averaging, core, datasets, history, horizontal, losses, models, parallel, plots, results, steps
+    from jaxfed import testing, trees
+    from jaxfed.horizontal import APFL, ClientData, FedAvg, FedData, FineTuned, LocalOnly, Scaffold
+    from jaxfed.models import Model
+    from jaxfed.runner import Run, load, run
+    from jaxfed.sweeps import compare
+    from jaxfed.types import Measure
+
+# Public names and their homes, imported when first used, so that `jaxfed --help` starts without jax.
+_HOME = {
+    **dict.fromkeys(("APFL", "ClientData", "FedAvg", "FedData", "FineTuned", "LocalOnly", "Scaffold"), "horizontal"),
+    **dict.fromkeys(("Run", "load", "run"), "runner"),
+    "Measure": "types",
+    "Model": "models",
+    "compare": "sweeps",
+}
 
 __all__ = [
     "APFL",
@@ -18,15 +33,30 @@ __all__ = [
     "Run",
     "Scaffold",
     "averaging",
+    "compare",
     "core",
     "datasets",
+    "history",
     "horizontal",
     "load",
     "losses",
     "models",
     "parallel",
+    "plots",
     "results",
     "run",
     "steps",
+    "testing",
     "trees",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'jaxfed' has no attribute {name!r}")
+    home = import_module(f"jaxfed.{_HOME.get(name, name)}")
+    return getattr(home, name) if name in _HOME else home
+
+
+def __dir__() -> list[str]:
+    return __all__

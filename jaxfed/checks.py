@@ -130,7 +130,9 @@ def is_data(field: str, got: Any) -> None:
 def same_structure(state: Any, like: Any) -> None:
     """Require the structure, shapes and dtypes that this run's own state has."""
     if jax.tree.structure(state) != jax.tree.structure(like):
-        fail("state", str(jax.tree.structure(state)), f"{jax.tree.structure(like)}, this algorithm's")
+        got, wanted = ({jax.tree_util.keystr(p) for p, _ in jax.tree_util.tree_leaves_with_path(t)} for t in (state, like))
+        parts = (sorted(got - wanted) or ["less than wanted"], sorted(wanted - got) or ["nothing more"])
+        fail("state", f"the state of another algorithm, with {', '.join(parts[0])}", ", ".join(parts[1]))
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(like), strict=True):
         if x.dtype != y.dtype or x.shape != y.shape:
             name = f"state{jax.tree_util.keystr(path)}"

@@ -103,13 +103,15 @@ def run(
         pace = Pace(chunk)
         while rounds[-1] < first + num_rounds and not interrupted.is_set():
             now, goal = rounds[-1], min(rounds[-1] + every, first + num_rounds)
-            while now < goal and not interrupted.is_set():
+            while True:
                 length = min(goal - now, pace.rounds)
                 with pace:
                     carry, info = _advance(mesh, key, algorithm, scheduler, placed, carry, length)
                     jax.block_until_ready(info)
                 now += length
                 bar.update(length)
+                if now == goal or interrupted.is_set():
+                    break
             records.append(jax.device_get(_observe(mesh, measures, algorithm, placed, carry) | info))
             rounds.append(now)
             _headline(bar, records[-1])

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jaxfed import trees
 from jaxfed.horizontal.federate import current
+from jaxfed.horizontal.personal import evaluation_key
 from jaxfed.models import mean
 from jaxfed.types import Array, FedState, Measure
 
@@ -19,11 +20,11 @@ from jaxfed.types import Array, FedState, Measure
 def evaluate(algorithm, state: FedState, data: Any) -> dict[str, Array]:
     """Return arrays [C] named {server,personal}_{train,validation,test}_{loss,accuracy}, in one pass over the clients.
 
-    Accuracy is absent for regression losses. FineTuned draws minibatches here: from a key fixed for all seeds, folded
-    with the round and the client's number.
+    Accuracy is absent for regression losses. FineTuned draws minibatches here, from `evaluation_key` and the
+    client's number.
     """
     model, server, shared = algorithm.model, current(state.server), algorithm.server_params(state)
-    key = jax.random.fold_in(jax.random.key(0), server.round)
+    key = evaluation_key(server)
 
     def one(i):
         view = data.train.view(i)

@@ -15,6 +15,14 @@ def server_params(algorithm, state: FedState) -> Params:
     return current(state.server).params
 
 
+def evaluation_key(server: Any) -> Key:
+    """Return the key of all evaluations of a server's model: fixed for all seeds, folded with the round.
+
+    One key for measures and predictions, so that a model which draws (FineTuned) is the same in both.
+    """
+    return jax.random.fold_in(jax.random.key(0), server.round)
+
+
 def personal_models(algorithm, state: FedState, data: Any = None, key: Key | None = None) -> Params:
     """Return `algorithm.personal` of every client, stacked [C, ...].
 
@@ -24,7 +32,7 @@ def personal_models(algorithm, state: FedState, data: Any = None, key: Key | Non
     server = current(state.server)
     train = None if data is None else jax.tree.map(jnp.asarray, data.train)
     count = train.rows.shape[0] if train is not None else _count(state.clients)
-    key = jax.random.key(0) if key is None else key
+    key = evaluation_key(server) if key is None else key
 
     def one(i):
         view = None if train is None else train.view(i)
@@ -48,7 +56,7 @@ def predict(algorithm, state: FedState, x: Array, client: int | None = None, dat
     if not 0 <= client < count:
         raise ValueError(f"client: got {client}, wanted 0 to {count - 1}")
     view = None if data is None else jax.tree.map(jnp.asarray, data.train).view(client)
-    key = jax.random.fold_in(jax.random.key(0), client)
+    key = jax.random.fold_in(evaluation_key(current(state.server)), client if view is None else view.id)
     personal = algorithm.personal(key, current(state.server), trees.take(state.clients, client), view)
     return algorithm.model.outputs(personal, x)
 
