@@ -121,7 +121,9 @@ def _conv_patches(x: jax.Array, kernel: jax.Array) -> jax.Array:
 
 
 def _forward(x, kernel):
-    return _conv_patches(x, kernel), (x, kernel)  # not the patches, which are kh*kw times larger than x
+    # not the patches, kh*kw times larger than x: the backward pass forms them again. XLA is free to merge the two, and
+    # does where both passes are in one program and nothing large lies between
+    return _conv_patches(x, kernel), (x, kernel)
 
 
 def _backward(residuals, dy):
