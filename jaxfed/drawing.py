@@ -101,7 +101,7 @@ def apart(places: np.ndarray, gap: float) -> np.ndarray:
 
 
 def stacked(values: np.ndarray, height: float = 0.38) -> np.ndarray:
-    """Return an offset [n] for each value: like values (of 50 bins) lie evenly around 0, the most of them to `height`."""
+    """Return an offset [n] for each value: like values (of 50 bins) lie evenly around 0, the most go to `height`."""
     span = np.ptp(values) or 1.0
     _, bins, counts = np.unique(np.round(50 * (values - values.min()) / span), return_inverse=True, return_counts=True)
     order = np.argsort(bins, kind="stable")
@@ -113,3 +113,8 @@ def stacked(values: np.ndarray, height: float = 0.38) -> np.ndarray:
 def short(value: Any) -> str:
     """Return a coordinate's value as a tick label."""
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def value_of(dim: str, value: Any) -> str:
+    """Return how a line is named: "APFL" speaks for itself, 0.3 becomes "alpha 0.3"."""
+    return value if isinstance(value, str) else f"{dim.replace('_', ' ')} {short(value)}"

@@ -62,7 +62,8 @@ def curves(
             at = at.mean("seed") if "seed" in at.dims else at
             middle = drawing.line(ax, at, y, band, color, style)
             if by is not None:  # once where two of its lines end at the same value
-                ends.setdefault((key, float(middle[-1])), (str(key), float(at[-1]), float(middle[-1]), color))
+                last = float(middle[-1])
+                ends.setdefault((key, last), (drawing.value_of(by, key), float(at[-1]), last, color))
     ax.set_xlabel("communication round" if x == "round" else "simulated time (s)")
     ax.margins(x=0.02)
     drawing.value_axis(ax, "y", names, "mean over clients")
@@ -103,7 +104,7 @@ def mixing_weights(
         mean = alpha.mean(pool)
         ax.plot(ds["round"], mean, color=color)
         if by is not None:
-            ends.append((str(key), float(ds["round"][-1]), float(mean[-1]), color))
+            ends.append((drawing.value_of(by, key), float(ds["round"][-1]), float(mean[-1]), color))
     ax.set(xlabel="communication round", ylabel="mixing weight alpha", ylim=(-0.03, 1.03))
     ax.margins(x=0.02)
     ax.set_title(f"mean over clients; shaded: deciles {deciles[0]} to {deciles[1]}", loc="left", fontsize="small")
@@ -137,7 +138,7 @@ def spread(
         some = some[np.isfinite(some)]
         if not len(some):
             continue
-        ticks.append((row, "" if by is None else str(key)))
+        ticks.append((row, "" if by is None else drawing.value_of(by, key)))
         ax.scatter(some, row + drawing.stacked(some), s=10, color=color, alpha=0.6, linewidth=0, zorder=2)
         low, high = np.quantile(some, (0.1, 0.9))
         ax.plot([low, high], [row, row], color="0.25", linewidth=2, solid_capstyle="butt", zorder=3)
@@ -164,7 +165,8 @@ def partition(data: Any, ax: Any = None, *, num_classes: int | None = None, sort
     if num_clients <= MAX_BUBBLES:
         client, c = np.nonzero(counts)
         area = 110 * counts[client, c] / counts.max()
-        shown = ax.scatter(client, c, s=area, c=counts[client, c], cmap="viridis_r", vmin=0, vmax=counts.max())
+        shown = ax.scatter(client, c, s=area, c=counts[client, c], cmap="viridis_r", vmin=0, vmax=counts.max(),
+                           edgecolor="0.5", linewidth=0.4)  # fmt: skip
         ax.set(xlim=(-0.8, num_clients - 0.2), ylim=(-0.7, classes - 0.3))
     else:
         masked = np.ma.masked_equal(counts.T, 0)
@@ -194,10 +196,11 @@ def heat_map(da: xr.DataArray, x: str, y: str, ax: Any = None) -> Any:
     ax.set(xlabel=x.replace("_", " "), ylabel=y.replace("_", " "))
     ax.figure.colorbar(shown, ax=ax, label=drawing.words(str(da.name)) if da.name else None, pad=0.02)
     if max(values.shape) <= 12:
+        digits = int(np.clip(2 - np.floor(np.log10(np.nanmax(np.abs(values)) or 1)), 0, 6))  # three of the largest
         middle = (np.nanmin(values) + np.nanmax(values)) / 2
         for (j, i), v in np.ndenumerate(values):
             if np.isfinite(v):
-                ax.text(i, j, f"{v:.3g}", ha="center", va="center", fontsize=8, color="w" if v < middle else "k")
+                ax.text(i, j, f"{v:.{digits}f}", ha="center", va="center", fontsize=8, color="w" if v < middle else "k")
     return ax
 
 
