@@ -47,9 +47,7 @@ def value_axis(ax: Any, which: str, names: Sequence[str], how: str = "") -> None
     text = words(names[0]) if len(names) == 1 else " and ".join(kinds)
     getattr(ax, f"set_{which}label")(f"{text},\n{how}" if how else text)
     if kinds == ["accuracy"]:
-        from matplotlib.ticker import PercentFormatter
-
-        getattr(ax, f"{which}axis").set_major_formatter(PercentFormatter(1.0, decimals=0))
+        getattr(ax, f"{which}axis").set_major_formatter(lambda value, _: f"{100 * value:.4g}%")
 
 
 def line(ax: Any, x: xr.DataArray, y: xr.DataArray, band: str | None, color: Any, style: str) -> xr.DataArray:

@@ -131,19 +131,20 @@ def spread(
     by = _by(ds, by)
     palette = _palette(ds, by, colors)
     values = _variable(ds, name, by, ("round", "seed", "client")).isel(round=round)
-    ax = drawing.axes(ax)
+    ax = drawing.axes(ax, (6.4, 1.4 + 0.4 * len(palette)))
     ticks = []
     for row, (key, color) in enumerate(palette.items()):
         some = np.ravel(values if by is None else values.sel({by: key}))
         some = some[np.isfinite(some)]
         if not len(some):
             continue
-        ticks.append((row, "" if by is None else drawing.value_of(by, key)))
+        if by is not None:
+            ticks.append((row, drawing.value_of(by, key)))
         ax.scatter(some, row + drawing.stacked(some), s=10, color=color, alpha=0.6, linewidth=0, zorder=2)
         low, high = np.quantile(some, (0.1, 0.9))
         ax.plot([low, high], [row, row], color="0.25", linewidth=2, solid_capstyle="butt", zorder=3)
         ax.scatter(some.mean(), row, s=42, marker="D", color=color, edgecolor="0.1", linewidth=1, zorder=4)
-    ax.set_yticks(*zip(*ticks, strict=True))
+    ax.set_yticks([row for row, _ in ticks], [text for _, text in ticks])
     ax.set_ylim(len(palette) - 0.5, -0.5)
     drawing.value_axis(ax, "x", [name])
     ax.set_title("diamond: mean over clients; bar: deciles 1 to 9", loc="left", fontsize="small")
@@ -175,7 +176,9 @@ def partition(data: Any, ax: Any = None, *, num_classes: int | None = None, sort
         ax.set_yticks(range(classes))
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set(xlabel="client, sorted by labels" if sort else "client", ylabel="class")
-    ax.figure.colorbar(shown, ax=ax, label="rows", pad=0.02)
+    bar = ax.figure.colorbar(shown, ax=ax, label="rows", pad=0.02)
+    bar.locator.set_params(integer=True)
+    bar.update_ticks()
     return ax
 
 
