@@ -125,7 +125,8 @@ def compare(name: str, turns: int, seconds: float) -> None:
         apfl = kind == "APFL"
         for devices in (1, 2):
             if not apfl:
-                add(f"FedAvg jaxfed, {devices} device", program(jf.FedAvg(model(name), **fields), federation, devices), 1)
+                fedavg = jf.FedAvg(model(name), **fields)
+                add(f"FedAvg jaxfed, {devices} device", program(fedavg, federation, devices), 1)
                 continue
             for form in ("plain", "auto") if name == "logistic" else ("plain",):
                 algorithm = jf.APFL(model(name), adaptive=True, form=form, **fields)

@@ -4,8 +4,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxfed import averaging, core, datasets, history, horizontal, losses, models, parallel, plots, results, steps
-    from jaxfed import testing, trees
+    from jaxfed import (
+        averaging,
+        core,
+        datasets,
+        history,
+        horizontal,
+        losses,
+        models,
+        parallel,
+        plots,
+        results,
+        steps,
+        testing,
+        trees,
+    )
     from jaxfed.horizontal import APFL, ClientData, FedAvg, FedData, FineTuned, LocalOnly, Scaffold
     from jaxfed.models import Model
     from jaxfed.runner import Run, load, run

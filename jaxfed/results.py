@@ -96,7 +96,8 @@ def rounds_to(ds: xr.Dataset, accuracy: float, by: str = "personal_test_accuracy
 
 def bytes_sent(ds: xr.Dataset) -> xr.DataArray:
     """Return the bytes sent until each record, both ways together: visits times what a visit moves."""
-    return (ds["visits"].fillna(0).astype(float) * ds.attrs["bytes_per_visit"]).rename("bytes_sent")
+    each = ds.coords["bytes_per_visit"] if "bytes_per_visit" in ds.coords else ds.attrs["bytes_per_visit"]
+    return (ds["visits"].astype(float) * each).rename("bytes_sent")
 
 
 def save_dataset(ds: xr.Dataset, path: str | os.PathLike) -> None:

@@ -81,7 +81,8 @@ def run(
     Raises ValueError, with the field, what it got and what it wanted, for settings that don't go together.
     """
     checks.rounds(num_rounds, every, chunk, group)
-    checks.is_data("data", data)
+    for field, part in (("data", data), ("test", test), ("validation", validation)):
+        checks.is_data(field, part)
     data = data.join(test, validation)
     scheduler = data.default_scheduler() if scheduler is None else scheduler
     done = 0 if state is None else data.rounds_done(state)
@@ -99,7 +100,7 @@ def run(
     carry = parallel.put_carry(carry, mesh)
     first = int(carry.round)
     rounds, records = [first], [jax.device_get(_observe(mesh, measures, algorithm, placed, carry))]
-    with _bar(progress, num_rounds) as bar, _deferred_interrupt() as interrupted:
+    with progress_bar(progress, num_rounds) as bar, _deferred_interrupt() as interrupted:
         pace = Pace(chunk)
         while rounds[-1] < first + num_rounds and not interrupted.is_set():
             now, goal = rounds[-1], min(rounds[-1] + every, first + num_rounds)
@@ -188,7 +189,7 @@ def _headline(bar: Any, record: dict[str, np.ndarray]) -> None:
         bar.set_postfix({name: f"{np.nanmean(record[name]):.4f}"})
 
 
-def _bar(progress: bool | None, total: int) -> Any:
+def progress_bar(progress: bool | None, total: int) -> Any:
     """A progress bar with rounds per second and time left; nothing where it is not wanted."""
     notebook = "ipykernel" in sys.modules
     wanted = (sys.stderr.isatty() or notebook) if progress is None else progress

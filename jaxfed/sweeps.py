@@ -46,7 +46,7 @@ def compare(
     numbers = _seeds(seed, seeds)
     checks.rounds(run_options.get("num_rounds"), run_options.get("every", 1), run_options.get("chunk"))
     length, finished = run_options["num_rounds"], {}
-    with runner._bar(progress, length * len(algorithms) * len(numbers)) as bar:
+    with runner.progress_bar(progress, length * len(algorithms) * len(numbers)) as bar:
         for name, algorithm in algorithms.items():
             lanes = []
             for number in numbers:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfed import checks
+from jaxfed.horizontal import checks
 from jaxfed.parallel import Layout
 from jaxfed.types import Array
 

@@ -61,9 +61,8 @@ def current(server: Any) -> Any:
 def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> tuple[FedState, dict[str, Array]]:
     """Return the state after a round of the event's cohort, and scalars to look at.
 
-    The scalars: `cohort` (clients that trained), `visits` (the same, summed over all rounds), `update_norm` |u| of the
-    mean update u, `drift` sqrt(mean_i |u_i - u|^2), how far apart the clients ended, and the means of what
-    `client_update` reports.
+    The scalars: `cohort` (clients that trained), `update_norm` |u| of the mean update u, `drift`
+    sqrt(mean_i |u_i - u|^2), how far apart the clients ended, and the means of what `client_update` reports.
     """
     train: ClientData = data.train
     layout = train.layout
@@ -107,7 +106,7 @@ def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> t
         new = Versions(new, history.push(state.server.past, new))
     norm = trees.norm(update)
     drift = jnp.sqrt(jnp.maximum(square - norm**2, 0))
-    info = {"cohort": sums.count, "visits": visits, "update_norm": norm, "drift": drift}
+    info = {"cohort": sums.count, "update_norm": norm, "drift": drift}
     return FedState(new, clients), info | report
 
 

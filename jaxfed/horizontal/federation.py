@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from jaxfed import checks, parallel, trees
-from jaxfed.horizontal import measures
+from jaxfed import parallel, trees
+from jaxfed.checks import same_structure
+from jaxfed.horizontal import checks, measures
 from jaxfed.horizontal.data import ClientData, shard
 from jaxfed.horizontal.federate import current
 from jaxfed.horizontal.schedulers import FullParticipation
@@ -38,7 +39,7 @@ class FedData(NamedTuple):
 
     def check(self, algorithm: Any, scheduler: Any, last_round: int) -> None:
         """Raise ValueError where algorithm, scheduler and data don't go together until `last_round`."""
-        checks.horizontal(algorithm, self)
+        checks.settings(algorithm, self)
         checks.schedule(scheduler, algorithm, self.train.num_clients, last_round)
 
     def default_scheduler(self) -> FullParticipation:
@@ -62,12 +63,13 @@ class FedData(NamedTuple):
 
     def rounds_done(self, state: Any) -> int:
         """Return how many rounds a state has behind it."""
+        checks.is_state("state", state)
         return int(current(state.server).round)
 
     def fit_state(self, state: Any, like: Any) -> Any:
         """Return a copy of a state of this run's form, its clients filled up from `like` to what a mesh needs."""
         clients = trees.map(lambda x: x[: self.train.num_clients], like.clients)
-        checks.same_structure(state, like._replace(clients=clients))
+        same_structure(state, like._replace(clients=clients))
         filled = trees.map(lambda x, y: y.at[: x.shape[0]].set(x), state.clients, like.clients)
         return like._replace(server=trees.map(lambda x: jnp.array(x, copy=True), state.server), clients=filled)
 

@@ -85,7 +85,7 @@ def local_sgd(
 
 def _with_replacement(key: Key, view: View, shape: tuple[int, int]) -> Array:
     """Pool rows [steps, b], uniform over the client's own. An empty client reads padding and is masked by the round."""
-    return view.rows[jax.random.randint(key, shape, 0, jnp.maximum(view.size, 1))]
+    return view.rows[jax.random.randint(key, shape, 0, jnp.maximum(view.size, 1), dtype=jnp.int32)]
 
 
 def _epochs(key: Key, view: View, steps: int, batch: int, epochs: int | None) -> tuple[Array, Array]:
@@ -96,7 +96,7 @@ def _epochs(key: Key, view: View, steps: int, batch: int, epochs: int | None) ->
     steps = steps if epochs is None else epochs * -(-n_max // batch)
 
     def order(e):  # the client's rows first, in a random order; draws don't depend on the table's width
-        noise = jax.random.uniform(jax.random.fold_in(key, e), (n_max,))
+        noise = jax.random.uniform(jax.random.fold_in(key, e), (n_max,), jnp.float32)
         return jnp.argsort(jnp.where(view.mask(), noise, 2.0))
 
     orders = jax.vmap(order)(jnp.arange(passes))

@@ -54,6 +54,13 @@ def mixing_weight(algorithm, state: FedState, data: Any) -> dict[str, Array]:
     return {} if alpha is None else {"mixing_weight": alpha}
 
 
+def visits(algorithm, state: FedState, data: Any) -> dict[str, Array]:
+    """Return how many times clients have trained so far, summed over rounds."""
+    del algorithm, data
+    return {"visits": current(state.server).visits}
+
+
 EVALUATE = Measure(evaluate, ("client",), per_device=True)
 MIXING_WEIGHT = Measure(mixing_weight, ("client",), per_device=True)
-DEFAULT = (EVALUATE, MIXING_WEIGHT)
+VISITS = Measure(visits, (), per_device=True)
+DEFAULT = (EVALUATE, MIXING_WEIGHT, VISITS)

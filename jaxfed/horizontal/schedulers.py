@@ -64,8 +64,8 @@ class UniformCohort(flax.struct.PyTreeNode):
 
 def floyd(key: Key, n: int, k: int) -> Array:
     """Return k distinct numbers below n, uniformly over all such sets, sorted; O(k^2) work, nothing of size n."""
-    top = jnp.arange(n - k, n)
-    drawn = jax.random.randint(key, (k,), 0, top + 1)
+    top = jnp.arange(n - k, n, dtype=jnp.int32)  # int32: the same cohorts with and without x64
+    drawn = jax.random.randint(key, (k,), 0, top + 1, dtype=jnp.int32)
 
     def body(j, chosen):  # take the draw, or the top if it is taken already (Bentley and Floyd 1987)
         seen = jnp.any(chosen == drawn[j])
