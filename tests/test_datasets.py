@@ -91,13 +91,13 @@ def test_idx_reads_big_endian_and_refuses_broken_files(tmp_path):
     path.write_bytes(bytes([0, 0, 0x0C, 1, 0, 0, 0, 2]) + bytes([0, 0, 1, 0, 255, 255, 255, 255]))
     np.testing.assert_array_equal(idx.read(path), [256, -1])
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"must have 16 bytes for shape \(2,\), got 15"):
+    with pytest.raises(ValueError, match=r": got 15 bytes"):
         idx.read(path)
     path.write_bytes(b"<html>")
     with pytest.raises(ValueError, match="not an IDX file, it starts with 3c 68"):
         idx.read(path)
     path.write_bytes(bytes([0, 0, 8, 3, 0]))
-    with pytest.raises(ValueError, match="must have a header of 16 bytes, got a file of 5"):
+    with pytest.raises(ValueError, match=": got a file of 5 bytes"):
         idx.read(path)
     with pytest.raises(FileNotFoundError, match="no file train-images-idx3-ubyte or train-images-idx3-ubyte.gz"):
         load(f"idx:{tmp_path}")
@@ -172,7 +172,7 @@ def test_preparing_a_set_that_needs_tensorflow_says_so(tmp_path):
     [("mnist", "mnist5k"), ("digit", "digits"), ("tfds:", "tfds:NAME"), ("cancer", "breast_cancer")],
 )
 def test_unknown_name_gets_the_nearest(name, nearest):
-    message = f"name must be one of {', '.join(NAMES)}, got '{name}'; the nearest is '{nearest}'"
+    message = f"name: got '{name}', wanted one of .*; the nearest is '{nearest}'"
     with pytest.raises(ValueError, match=message):
         load(name)
 
@@ -183,18 +183,18 @@ X, Y = np.zeros((4, 2), np.float32), np.array([0, 1, 2, 0])
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (Arrays(X, Y[:3], num_classes=3), r"y must have one value for each of the 4 >= 1 rows of x, got shape \(3,\)"),
-        (Arrays(X[:0], Y[:0], num_classes=3), r"y must have one value for each of the 0 >= 1 rows"),
-        (Arrays(X + [[np.nan, 0]], Y, num_classes=3), "x must be finite, got NaN or infinity in 4 rows"),
-        (Arrays(X, Y, num_classes=2), r"y must be integer labels in 0..1, got int64 0..2"),
-        (Arrays(X, Y - 1, num_classes=3), r"y must be integer labels in 0..2, got int64 -1..1"),
-        (Arrays(X, Y / 2, num_classes=3), r"y must be integer labels in 0..2, got float64"),
-        (Arrays(X, np.full(4, np.inf)), r"y must be finite numbers"),
-        (Arrays(X[:, 0], Y, num_classes=3), r"x must be numbers of shape \[rows, ...features\], got float32"),
-        (Arrays(X, Y, X, None, num_classes=3), "x_test and y_test must both be given or both be None"),
-        (Arrays(X, Y, X[:, :1], Y, num_classes=3), r"x_test must have rows of shape \(2,\), got \(1,\)"),
-        (Arrays(X, Y, X, Y + 1, num_classes=3), r"y_test must be integer labels in 0..2, got int64 1..3"),
-        (Arrays(X, Y, num_classes=3, class_names=("a",)), "class_names must have 3 entries, got 1"),
+        (Arrays(X, Y[:3], num_classes=3), r"y: got shape \(3,\)"),
+        (Arrays(X[:0], Y[:0], num_classes=3), r"y: got "),
+        (Arrays(X + [[np.nan, 0]], Y, num_classes=3), "x: got NaN or infinity in 4 rows"),
+        (Arrays(X, Y, num_classes=2), r"y: got int64 0..2"),
+        (Arrays(X, Y - 1, num_classes=3), r"y: got int64 -1..1"),
+        (Arrays(X, Y / 2, num_classes=3), r"y: got float64"),
+        (Arrays(X, np.full(4, np.inf)), r"y: got "),
+        (Arrays(X[:, 0], Y, num_classes=3), r"x: got float32"),
+        (Arrays(X, Y, X, None, num_classes=3), "x_test and y_test: got one of them"),
+        (Arrays(X, Y, X[:, :1], Y, num_classes=3), r"x_test: got rows of shape \(1,\)"),
+        (Arrays(X, Y, X, Y + 1, num_classes=3), r"y_test: got int64 1..3"),
+        (Arrays(X, Y, num_classes=3, class_names=("a",)), "class_names: got 1"),
     ],
 )
 def test_check_refuses(arrays, message):

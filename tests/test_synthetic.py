@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from jaxfed.datasets.synthetic import label_skewed_gaussians, quadratics, skewed_labels, synthetic
+from jaxfed.datasets.synthetic import fedprox, label_skewed_gaussians, quadratics, skewed_labels
 
 
 @pytest.mark.parametrize(("a", "b"), [(0, 0), (1, 1), (0.25, 4)])
 def test_synthetic_has_the_variances_of_the_paper(a, b):
-    data = synthetic(a, b, 400, sizes=2, seed=0)
+    data = fedprox(a, b, 400, sizes=2, seed=0)
     u, big_b = data.weights.mean(axis=(1, 2)), data.centers.mean(axis=1)
     assert u.var() == pytest.approx(a + 1 / 600, rel=0.25)  # u_k plus the mean of 600 entries of variance 1
     assert big_b.var() == pytest.approx(b + 1 / 60, rel=0.25)
@@ -18,7 +18,7 @@ def test_synthetic_has_the_variances_of_the_paper(a, b):
 
 
 def test_synthetic_inputs_and_labels():
-    data = synthetic(1, 1, 3, sizes=20_000, test_fraction=0.0, seed=0)
+    data = fedprox(1, 1, 3, sizes=20_000, test_fraction=0.0, seed=0)
     for (x, y), w, c, center in zip(data.train, data.weights, data.biases, data.centers, strict=True):
         assert x.shape == (20_000, 60)
         assert x.dtype == np.float32 and y.dtype == np.int32
@@ -30,16 +30,16 @@ def test_synthetic_inputs_and_labels():
 
 
 def test_synthetic_sizes_and_seed():
-    data = synthetic(0, 0, 200, num_features=5, num_classes=3, seed=1)
+    data = fedprox(0, 0, 200, num_features=5, num_classes=3, seed=1)
     sizes = np.array([len(y) + len(t) for (_, y), (_, t) in zip(data.train, data.test, strict=True)])
     assert sizes.min() >= 50
     assert np.median(np.log(np.maximum(sizes - 50, 1))) == pytest.approx(4, abs=0.5)
     train = np.array([len(y) for _, y in data.train])
     np.testing.assert_allclose(train, 0.9 * sizes, atol=0.51)
-    again, other = (synthetic(0, 0, 200, num_features=5, num_classes=3, seed=s) for s in (1, 2))
+    again, other = (fedprox(0, 0, 200, num_features=5, num_classes=3, seed=s) for s in (1, 2))
     np.testing.assert_array_equal(data.train[7][0], again.train[7][0])
     assert not np.array_equal(data.weights, other.weights)
-    ragged = synthetic(0, 0, 3, sizes=[1, 20, 10], seed=0)
+    ragged = fedprox(0, 0, 3, sizes=[1, 20, 10], seed=0)
     assert [(len(p[1]), len(q[1])) for p, q in zip(ragged.train, ragged.test, strict=True)] == [(1, 0), (18, 2), (9, 1)]
 
 
@@ -117,20 +117,20 @@ def test_quadratics_hessians_and_homogeneous_limit():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: synthetic(-1, 0, 3, seed=0), "a must be a finite number >= 0, got -1"),
-        (lambda: synthetic(0, np.inf, 3, seed=0), "b must be a finite number >= 0, got inf"),
-        (lambda: synthetic(0, 0, 0, seed=0), "num_clients must be an integer >= 1, got 0"),
-        (lambda: synthetic(0, 0, 3, sizes=[1, 2], seed=0), "sizes must be one integer >= 1 or 3 of them"),
-        (lambda: synthetic(0, 0, 3, sizes=0, seed=0), "sizes must be one integer >= 1"),
-        (lambda: synthetic(0, 0, 3, test_fraction=1.0, seed=0), r"test_fraction must be in \[0, 1\), got 1.0"),
-        (lambda: label_skewed_gaussians(np.ones((2, 2)), 4, seed=0), "label_probs must be .* sum 1"),
-        (lambda: label_skewed_gaussians(np.eye(4), 3, seed=0), "num_features must be at least the 4 classes, got 3"),
-        (lambda: label_skewed_gaussians(np.eye(4), 4, noise=0.0, seed=0), "noise must be a finite number > 0"),
-        (lambda: label_skewed_gaussians(np.eye(4), 4, mean="rows", seed=0), "mean must be 'uniform' or 'sizes'"),
-        (lambda: skewed_labels(4, 2, 1.5), r"skew must be in \[0, 1\], got 1.5"),
-        (lambda: quadratics(2, 5, sizes=4, seed=0), "sizes must be at least dim = 5 for unique optima, got 4"),
-        (lambda: quadratics(2, 5, condition=0.5, seed=0), "condition must be a finite number >= 1, got 0.5"),
-        (lambda: quadratics(2, 5, mean="rows", seed=0), "mean must be 'uniform' or 'sizes'"),
+        (lambda: fedprox(-1, 0, 3, seed=0), "a: got -1"),
+        (lambda: fedprox(0, np.inf, 3, seed=0), "b: got inf"),
+        (lambda: fedprox(0, 0, 0, seed=0), "num_clients: got 0"),
+        (lambda: fedprox(0, 0, 3, sizes=[1, 2], seed=0), "sizes: got "),
+        (lambda: fedprox(0, 0, 3, sizes=0, seed=0), "sizes: got "),
+        (lambda: fedprox(0, 0, 3, test_fraction=1.0, seed=0), r"test_fraction: got 1.0"),
+        (lambda: label_skewed_gaussians(np.ones((2, 2)), 4, seed=0), "label_probs: got "),
+        (lambda: label_skewed_gaussians(np.eye(4), 3, seed=0), "num_features: got 3"),
+        (lambda: label_skewed_gaussians(np.eye(4), 4, noise=0.0, seed=0), "noise: got "),
+        (lambda: label_skewed_gaussians(np.eye(4), 4, mean="rows", seed=0), "mean: got "),
+        (lambda: skewed_labels(4, 2, 1.5), r"skew: got 1.5"),
+        (lambda: quadratics(2, 5, sizes=4, seed=0), "sizes: got 4"),
+        (lambda: quadratics(2, 5, condition=0.5, seed=0), "condition: got 0.5"),
+        (lambda: quadratics(2, 5, mean="rows", seed=0), "mean: got "),
     ],
 )
 def test_messages_name_the_field(make, message):

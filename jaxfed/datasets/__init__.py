@@ -30,4 +30,4 @@ def load(name: str, *, data_dir: str | Path | None = None, download: bool = Fals
         if name == loader.__name__:
             return loader()
     nearest = difflib.get_close_matches(name, NAMES, n=1, cutoff=0.0)[0]
-    raise ValueError(f"name must be one of {', '.join(NAMES)}, got {name!r}; the nearest is {nearest!r}")
+    raise ValueError(f"name: got {name!r}, wanted one of {', '.join(NAMES)}; the nearest is {nearest!r}")

@@ -25,29 +25,29 @@ def check(arrays: Arrays) -> Arrays:
     """The same arrays, or ValueError: lengths and shapes must match, features be finite, labels be in range."""
     name, k = arrays.name, arrays.num_classes
     if (arrays.x_test is None) != (arrays.y_test is None):
-        raise ValueError(f"{name}: x_test and y_test must both be given or both be None")
+        raise ValueError(f"{name}: x_test and y_test: got one of them, wanted both or neither")
     check_rows(f"{name}: x", arrays.x, f"{name}: y", arrays.y, k)
     if arrays.x_test is not None and arrays.y_test is not None:
         check_rows(f"{name}: x_test", arrays.x_test, f"{name}: y_test", arrays.y_test, k)
         if arrays.x_test.shape[1:] != arrays.x.shape[1:]:
             got, wanted = arrays.x_test.shape[1:], arrays.x.shape[1:]
-            raise ValueError(f"{name}: x_test must have rows of shape {wanted}, got {got}")
+            raise ValueError(f"{name}: x_test: got rows of shape {got}, wanted {wanted}")
     if arrays.class_names and len(arrays.class_names) != k:
-        raise ValueError(f"{name}: class_names must have {k} entries, got {len(arrays.class_names)}")
+        raise ValueError(f"{name}: class_names: got {len(arrays.class_names)} entries, wanted {k}")
     return arrays
 
 
 def check_rows(x_name: str, x: np.ndarray, y_name: str, y: np.ndarray, num_classes: int) -> None:
     """ValueError unless x [n, ...] is finite and y [n] holds labels in 0..num_classes - 1 (finite targets for 0)."""
     if x.ndim < 2 or x.dtype.kind not in "iuf":
-        raise ValueError(f"{x_name} must be numbers of shape [rows, ...features], got {x.dtype} of shape {x.shape}")
+        raise ValueError(f"{x_name}: got {x.dtype} of shape {x.shape}, wanted numbers of shape [rows, ...features]")
     if y.shape != (len(x),) or len(x) == 0:
-        raise ValueError(f"{y_name} must have one value for each of the {len(x)} >= 1 rows of x, got shape {y.shape}")
+        raise ValueError(f"{y_name}: got shape {y.shape}, wanted one value for each of the {len(x)} >= 1 rows of x")
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         bad = np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(axis=1))
-        raise ValueError(f"{x_name} must be finite, got NaN or infinity in {len(bad)} rows, the first is row {bad[0]}")
+        raise ValueError(f"{x_name}: got NaN or infinity in {len(bad)} rows, the first is row {bad[0]}, wanted finite")
     if num_classes == 0:
         if y.dtype.kind not in "iuf" or not np.isfinite(y).all():
-            raise ValueError(f"{y_name} must be finite numbers, got {y.dtype} with missing or infinite values")
+            raise ValueError(f"{y_name}: got {y.dtype} with missing or infinite values, wanted finite numbers")
     elif y.dtype.kind not in "iu" or y.min() < 0 or y.max() >= num_classes:
-        raise ValueError(f"{y_name} must be integer labels in 0..{num_classes - 1}, got {y.dtype} {y.min()}..{y.max()}")
+        raise ValueError(f"{y_name}: got {y.dtype} {y.min()}..{y.max()}, wanted integer labels in 0..{num_classes - 1}")

@@ -23,11 +23,11 @@ def read(path: str | Path) -> np.ndarray:
     dtype, ndim = np.dtype(_DTYPES[content[2]]), content[3]
     start = 4 + 4 * ndim
     if len(content) < start:
-        raise ValueError(f"{path}: must have a header of {start} bytes, got a file of {len(content)}")
+        raise ValueError(f"{path}: got a file of {len(content)} bytes, wanted a header of {start} bytes")
     shape = tuple(int(size) for size in np.frombuffer(content, ">i4", ndim, 4))
     wanted = start + dtype.itemsize * int(np.prod(shape, dtype=np.int64))
     if len(content) != wanted:
-        raise ValueError(f"{path}: must have {wanted} bytes for shape {shape}, got {len(content)}")
+        raise ValueError(f"{path}: got {len(content)} bytes, wanted {wanted} for shape {shape}")
     return np.frombuffer(content, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
 
 

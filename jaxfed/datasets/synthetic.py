@@ -59,7 +59,7 @@ class Quadratics(NamedTuple):
     hessians: np.ndarray
 
 
-def synthetic(
+def fedprox(
     a: float,
     b: float,
     num_clients: int,
@@ -114,15 +114,15 @@ def label_skewed_gaussians(
     """
     label_probs = np.asarray(label_probs, np.float64)
     if label_probs.ndim != 2 or not (label_probs >= 0).all() or not np.allclose(label_probs.sum(axis=1), 1):
-        raise ValueError("label_probs must be [client, class], each row >= 0 with sum 1")
+        raise ValueError(f"label_probs: got shape {label_probs.shape}, wanted [client, class], each row >= 0 with sum 1")
     num_clients, num_classes = label_probs.shape
     if num_features < num_classes:
-        raise ValueError(f"num_features must be at least the {num_classes} classes, got {num_features}")
+        raise ValueError(f"num_features: got {num_features}, wanted at least the {num_classes} classes")
     if mean not in ("uniform", "sizes"):
-        raise ValueError(f"mean must be 'uniform' or 'sizes', got {mean!r}")
+        raise ValueError(f"mean: got {mean!r}, wanted 'uniform' or 'sizes'")
     _at_least("separation", separation, 0)
     if not (np.isfinite(noise) and noise > 0):
-        raise ValueError(f"noise must be a finite number > 0, got {noise}")
+        raise ValueError(f"noise: got {noise}, wanted a finite number > 0")
     rows = _sizes(sizes, num_clients)
     rng = np.random.default_rng(seed)
     directions, _ = np.linalg.qr(rng.normal(size=(num_features, num_classes)))
@@ -145,7 +145,7 @@ def skewed_labels(num_clients: int, num_classes: int, skew: float) -> np.ndarray
     """
     _whole(num_clients=num_clients, num_classes=num_classes)
     if not 0 <= skew <= 1:
-        raise ValueError(f"skew must be in [0, 1], got {skew}")
+        raise ValueError(f"skew: got {skew}, wanted 0 to 1")
     return (1 - skew) / num_classes + skew * np.eye(num_classes)[np.arange(num_clients) % num_classes]
 
 
@@ -171,10 +171,10 @@ def quadratics(
     _at_least("noise", noise, 0)
     _at_least("condition", condition, 1)
     if mean not in ("uniform", "sizes"):
-        raise ValueError(f"mean must be 'uniform' or 'sizes', got {mean!r}")
+        raise ValueError(f"mean: got {mean!r}, wanted 'uniform' or 'sizes'")
     rows = _sizes(sizes, num_clients)
     if rows.min() < dim:
-        raise ValueError(f"sizes must be at least dim = {dim} for unique optima, got {rows.min()}")
+        raise ValueError(f"sizes: got {rows.min()}, wanted at least dim = {dim} for unique optima")
     rng = np.random.default_rng(seed)
     truth = rng.normal(size=dim) + heterogeneity * rng.normal(size=(num_clients, dim))
     scale = np.geomspace(1, condition**-0.5, dim)
@@ -200,7 +200,7 @@ def quadratics(
 def _cut(clients: Rows, test_fraction: float) -> tuple[Rows, Rows]:
     """The last rows of every client are test rows (independent draws need no shuffle); one row stays for training."""
     if not 0 <= test_fraction < 1:
-        raise ValueError(f"test_fraction must be in [0, 1), got {test_fraction}")
+        raise ValueError(f"test_fraction: got {test_fraction}, wanted at least 0 and below 1")
     train = [max(1, len(y) - round(test_fraction * len(y))) for _, y in clients]
     cuts = list(zip(clients, train, strict=True))
     return [(x[:n], y[:n]) for (x, y), n in cuts], [(x[n:], y[n:]) for (x, y), n in cuts]
@@ -210,16 +210,16 @@ def _sizes(sizes: int | Sequence[int], num_clients: int) -> np.ndarray:
     """Rows of each client, int64 [client], from one number or one per client."""
     got = np.asarray(sizes)
     if got.dtype.kind not in "iu" or got.shape not in ((), (num_clients,)) or got.min() < 1:
-        raise ValueError(f"sizes must be one integer >= 1 or {num_clients} of them (one per client), got {sizes}")
+        raise ValueError(f"sizes: got {sizes}, wanted one integer >= 1 or {num_clients} of them (one per client)")
     return np.broadcast_to(got, num_clients).astype(np.int64)
 
 
 def _at_least(name: str, value: float, least: float) -> None:
     if not (np.isfinite(value) and value >= least):
-        raise ValueError(f"{name} must be a finite number >= {least}, got {value}")
+        raise ValueError(f"{name}: got {value}, wanted a finite number >= {least}")
 
 
 def _whole(**values: int) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ValueError(f"{name} must be an integer >= 1, got {value!r}")
+            raise ValueError(f"{name}: got {value!r}, wanted an integer >= 1")

@@ -40,9 +40,9 @@ def load_prepared(name: str, data_dir: str | Path | None = None, download: bool 
             ) from None
         builder = _download(name, data_dir)
     if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
-        raise ValueError(f"TFDS {name!r} must be prepared in array_record format, got {builder.info.file_format}")
+        raise ValueError(f"TFDS {name!r}: got {builder.info.file_format}, wanted array_record files")
     if "train" not in builder.info.splits:
-        raise ValueError(f"TFDS {name!r} must have a split 'train', got {sorted(builder.info.splits)}")
+        raise ValueError(f"TFDS {name!r}: got {sorted(builder.info.splits)}, wanted a split 'train'")
     features: Any = builder.info.features
     x_key, y_key = _keys(name, builder.info.supervised_keys, features)
     x, y = _read(name, builder, "train", x_key, y_key)
@@ -65,7 +65,7 @@ def prepare_arrays(
     import tensorflow_datasets as tfds
 
     if not splits:
-        raise ValueError("splits must have at least one split, got none")
+        raise ValueError("splits: got none, wanted at least one split")
     for split, (x, y) in splits.items():
         check_rows(f"splits[{split!r}]: x", x, f"splits[{split!r}]: y", y, num_classes)
     first = next(iter(splits.values()))[0]
@@ -160,7 +160,7 @@ def _keys(name: str, supervised_keys: Any, features: Any) -> tuple[str, str]:
     """Names of the fields that hold the features and the label."""
     keys = supervised_keys or (next((k for k in ("image", "features") if k in features), ""), "label")
     if len(keys) != 2 or not all(isinstance(k, str) and k in features for k in keys):
-        raise ValueError(f"TFDS {name!r} must have one field of features and one label, got {sorted(features)}")
+        raise ValueError(f"TFDS {name!r}: got {sorted(features)}, wanted one field of features and one label")
     return keys[0], keys[1]
 
 
@@ -173,9 +173,9 @@ def _read(name: str, builder, split: str, x_key: str, y_key: str) -> tuple[np.nd
         rows = [[row[field] for field in sorted(row)] for row in rows]
     shapes = {np.shape(row) for row in rows}
     if len(shapes) > 1:
-        raise ValueError(f"TFDS {name!r}: {x_key} must have one shape, got {len(shapes)} such as {sorted(shapes)[:3]}")
+        raise ValueError(f"TFDS {name!r}: {x_key}: got {len(shapes)} shapes such as {sorted(shapes)[:3]}, wanted one shape")
     x, y = np.asarray(rows), np.asarray([r[y_key] for r in records])
     if x.dtype.kind not in "iufb" or y.dtype.kind not in "iufb":
-        raise ValueError(f"TFDS {name!r}: {x_key} and {y_key} must be numbers, got {x.dtype} and {y.dtype}")
+        raise ValueError(f"TFDS {name!r}: {x_key} and {y_key}: got {x.dtype} and {y.dtype}, wanted numbers")
     x = x.astype(np.uint8 if x.dtype == np.uint8 else np.float32)
     return x[:, None] if x.ndim == 1 else x, y.astype(np.float32 if y.dtype.kind == "f" else np.int32)

@@ -37,10 +37,10 @@ class Classes:
         labels, rows_per_class = _classes(y, "Classes")
         num_classes = len(rows_per_class)
         if not 1 <= self.k <= num_classes:
-            raise ValueError(f"Classes: k must be in 1..{num_classes} (the classes in y), got {self.k}")
+            raise ValueError(f"Classes: k: got {self.k}, wanted 1 to {num_classes} (the classes in y)")
         if num_clients * self.k < num_classes:
             raise ValueError(
-                f"Classes: num_clients * k must be >= {num_classes} (the classes of y), got {num_clients} * {self.k}"
+                f"Classes: num_clients * k: got {num_clients} * {self.k}, wanted >= {num_classes} (the classes of y)"
             )
         shards = _shards_per_class(rows_per_class, num_clients, num_clients * self.k)
         holds = _deal_classes(shards, num_clients, rng)
@@ -101,12 +101,12 @@ class ByKey:
         """Row numbers for each client; num_clients is None or must be the number of distinct keys. rng is not used."""
         key = np.asarray(self.key)
         if key.shape != (len(y),):
-            raise ValueError(f"ByKey: key must have one value per row, shape ({len(y)},), got {key.shape}")
+            raise ValueError(f"ByKey: key: got {key.shape}, wanted one value per row, shape ({len(y)},)")
         if key.dtype.kind in "fc" and not np.isfinite(key).all():
-            raise ValueError("ByKey: key must have no missing values, got NaN or infinity")
+            raise ValueError("ByKey: key: got NaN or infinity, wanted no missing values")
         distinct, owner = np.unique(key, return_inverse=True)
         if num_clients not in (None, len(distinct)):
-            raise ValueError(f"ByKey: num_clients must be None or {len(distinct)} (distinct keys), got {num_clients}")
+            raise ValueError(f"ByKey: num_clients: got {num_clients}, wanted None or {len(distinct)} (distinct keys)")
         return _rows_of(owner, len(distinct))
 
 
@@ -120,7 +120,7 @@ def dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.n
     before the division by a, so at least one entry stays and an extreme draw is one-hot, as its limit is.
     """
     if not (np.isfinite(concentration) and concentration > 0):
-        raise ValueError(f"concentration must be a finite number > 0, got {concentration}")
+        raise ValueError(f"concentration: got {concentration}, wanted a finite number > 0")
     if concentration >= 1:
         logs = np.log(rng.standard_gamma(concentration, size))
         weights = np.exp(logs - logs.max())
@@ -134,11 +134,11 @@ def dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.n
 def check_num_clients(num_clients: int | None, rows: int, min_rows: int = 1) -> int:
     """num_clients, or ValueError unless num_clients >= 1, min_rows >= 0 and every client can have min_rows rows."""
     if isinstance(num_clients, bool) or not isinstance(num_clients, int | np.integer) or num_clients < 1:
-        raise ValueError(f"num_clients must be an integer >= 1, got {num_clients!r}")
+        raise ValueError(f"num_clients: got {num_clients!r}, wanted an integer >= 1")
     if min_rows < 0:
-        raise ValueError(f"min_rows must be >= 0, got {min_rows}")
+        raise ValueError(f"min_rows: got {min_rows}, wanted >= 0")
     if num_clients * min_rows > rows:
-        raise ValueError(f"num_clients must be at most rows / min_rows = {rows} / {min_rows}, got {num_clients}")
+        raise ValueError(f"num_clients: got {num_clients}, wanted at most rows / min_rows = {rows} / {min_rows}")
     return int(num_clients)
 
 
@@ -146,7 +146,7 @@ def _classes(y: np.ndarray, who: str) -> tuple[np.ndarray, np.ndarray]:
     """Labels renumbered 0.. over the classes present [n], and rows of each [class]."""
     y = np.asarray(y)
     if y.dtype.kind not in "iub":
-        raise ValueError(f"{who}: y must be integer class labels, got {y.dtype}; Iid and Quantity take real targets")
+        raise ValueError(f"{who}: y: got {y.dtype}, wanted integer class labels; Iid and Quantity take real targets")
     _, labels, counts = np.unique(y, return_inverse=True, return_counts=True)
     return labels, counts
 

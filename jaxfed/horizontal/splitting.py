@@ -40,10 +40,10 @@ def split(
     from jaxfed.horizontal.data import ClientData
 
     if (data.x_test is None) != (data.y_test is None):
-        raise ValueError("x_test and y_test must both be given or both be None")
+        raise ValueError("x_test and y_test: got one of them, wanted both or neither")
     for name, x, y in (("x", data.x, data.y), ("x_test", data.x_test, data.y_test)):
         if x is not None and y is not None and len(x) != len(y):
-            raise ValueError(f"{name} must have one row per label, got {len(x)} rows for {len(y)} labels")
+            raise ValueError(f"{name}: got {len(x)} rows for {len(y)} labels, wanted one row per label")
     rows = assign(data.y, data.y_test, partition, num_clients, seed, validation, allow_empty=allow_empty)
     test_pool = (data.x, data.y) if data.x_test is None else (data.x_test, data.y_test)
     train = ClientData.from_indices(data.x, data.y, rows.train, allow_empty=allow_empty)
@@ -78,7 +78,7 @@ def assign(
     """
     y, y_test = _labels("y", y), None if y_test is None else _labels("y_test", y_test)
     if not 0 <= validation < 1:
-        raise ValueError(f"validation must be in [0, 1), got {validation}")
+        raise ValueError(f"validation: got {validation}, wanted at least 0 and below 1")
     for_partition, for_test, for_validation = np.random.default_rng(seed).spawn(3)
     own = partition(y, num_clients, for_partition)
     empty = [i for i, rows in enumerate(own) if len(rows) == 0]
@@ -102,7 +102,7 @@ def label_counts(y: np.ndarray, indices: list[np.ndarray], num_classes: int) -> 
     client = np.repeat(np.arange(len(indices)), sizes)
     labels = np.asarray(y)[np.concatenate(indices)].astype(np.int64)
     if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
-        raise ValueError(f"y must be in 0..{num_classes - 1}, got {labels.min()}..{labels.max()}")
+        raise ValueError(f"y: got {labels.min()}..{labels.max()}, wanted 0 to {num_classes - 1}")
     counts = np.bincount(client * num_classes + labels, minlength=len(indices) * num_classes)
     return counts.reshape(len(indices), num_classes)
 
@@ -111,13 +111,13 @@ def _labels(name: str, y: np.ndarray) -> np.ndarray:
     """y as an array [n], checked."""
     y = np.asarray(y)
     if y.ndim != 1 or len(y) == 0:
-        raise ValueError(f"{name} must have shape [rows] with at least one row, got shape {y.shape}")
+        raise ValueError(f"{name}: got shape {y.shape}, wanted shape [rows] with at least one row")
     if y.dtype.kind not in "iubf":
-        raise ValueError(f"{name} must be integer class labels or real targets, got dtype {y.dtype}")
+        raise ValueError(f"{name}: got dtype {y.dtype}, wanted integer class labels or real targets")
     if y.dtype.kind == "f" and not np.isfinite(y).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity")
+        raise ValueError(f"{name}: got NaN or infinity, wanted finite")
     if y.dtype.kind == "i" and y.min() < 0:
-        raise ValueError(f"{name} must be class labels >= 0, got {y.min()}")
+        raise ValueError(f"{name}: got {y.min()}, wanted class labels >= 0")
     return y
 
 
