@@ -69,13 +69,13 @@ def row(tree, i):
 
 def event(cohort, num_clients=len(SIZES), delay=None):
     """The event of a cohort: a slot for every client, those outside masked."""
-    active = jnp.isin(jnp.arange(num_clients), jnp.array(cohort, jnp.int32))
-    return jf.horizontal.Event(jnp.float32(1), jnp.arange(num_clients, dtype=jnp.int32), active, delay)
+    ids = np.arange(num_clients, dtype=np.int32)
+    return jf.horizontal.Event(np.float32(1), ids, np.isin(ids, cohort), delay)
 
 
-@jax.jit
+@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
 def step(algorithm, key, state, data, event):
-    """One compiled round."""
+    """One compiled round. Less optimized than `run`'s: such small programs take far longer to compile than to run."""
     return algorithm.step(key, state, data, event)
 
 
@@ -88,12 +88,12 @@ def play(algorithm, data, cohorts=COHORTS, state=None, seed=0, delays=None):
     """Yield (t, cohort, state after, info) of rounds played one by one, from `state` or the algorithm's own start."""
     state = algorithm.init(jax.random.split(jax.random.key(seed), 3)[0], data) if state is None else state
     for t, cohort in enumerate(cohorts):
-        e = event(cohort, data.rows.shape[0], None if delays is None else jnp.asarray(delays[t], jnp.int32))
+        e = event(cohort, data.rows.shape[0], None if delays is None else np.asarray(delays[t], np.int32))
         state, info = step(algorithm, round_key(seed, t), state, data, e)
         yield t, cohort, state, info
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
 def _drawn(settings, key, data):
     algorithm = jf.FedAvg(None, **dict(settings))
 
