@@ -6,6 +6,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import jaxfed as jf
 from jaxfed.horizontal import local
@@ -16,6 +17,32 @@ from tests.reference.problems import MLP_SHAPES, SOFTMAX_SHAPES, draw
 SIZES = (5, 9, 7, 1)
 FEATURES, CLASSES, HIDDEN = 4, 3, 5
 COHORTS = ((0, 1, 2, 3), (1, 3), (2,), (0, 3, 2))
+
+BATCH = {"local_steps": 3, "batch_size": 3}
+
+
+def softmax():
+    """Softmax regression with a penalty."""
+    return jf.models.logistic_regression(CLASSES, l2=0.1)
+
+
+# Every horizontal algorithm, with its states and options in use: what the contract tests run over.
+ALGORITHMS = {
+    "FedAvg": lambda: jf.FedAvg(softmax(), lr=0.2, **BATCH),
+    "FedAvg-passes": lambda: jf.FedAvg(softmax(), lr=0.2, local_epochs=1, batch_size=3, batches="epochs"),
+    "FedAvg-momentum": lambda: jf.FedAvg(softmax(), lr=0.1, optimizer=momentum, keep_optimizer=True,
+                                         server_optimizer=jf.horizontal.fedadam, server_lr=0.1, **BATCH),
+    "FineTuned": lambda: jf.FineTuned(softmax(), lr=0.2, tune_steps=2, **BATCH),
+    "LocalOnly": lambda: jf.LocalOnly(softmax(), lr=0.2, **BATCH),
+    "Scaffold": lambda: jf.Scaffold(softmax(), lr=0.2, **BATCH),
+    "APFL": lambda: jf.APFL(softmax(), lr=0.2, adaptive=True, **BATCH),
+    "APFL-fedtorch": lambda: jf.APFL.fedtorch(jf.models.mlp(CLASSES, (HIDDEN,)), lr=0.2, local_steps=3),
+}  # fmt: skip
+
+
+def momentum(lr):
+    """A local optimizer with a state."""
+    return optax.sgd(lr, momentum=0.5)
 
 
 def clients(seed=0, sizes=SIZES):
@@ -55,6 +82,12 @@ def to_numpy(params):
     if "kernel" in params:
         return {k: np.asarray(v) for k, v in params.items()}
     return {f"{k}{i}": np.asarray(v) for i in range(2) for k, v in params[f"Dense_{i}"].items()}
+
+
+def current(state):
+    """The server of a state, whether or not it has a past or an average around it."""
+    server = getattr(state.server, "inner", state.server)
+    return getattr(server, "now", server)
 
 
 def stack(trees):
