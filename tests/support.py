@@ -112,6 +112,16 @@ def step(algorithm, key, state, data, event):
     return algorithm.step(key, state, data, event)
 
 
+@partial(jax.jit, static_argnames="group")
+def final(algorithm, data, num_rounds=3, scheduler=None, group=2):
+    """The state after some rounds, as `run` computes it, without measures."""
+    data = data.replace(layout=dataclasses.replace(data.layout, group=group))
+    scheduler = jf.horizontal.FullParticipation(data.num_clients) if scheduler is None else scheduler
+    key = jax.random.key(0)
+    carry = jf.core.init(key, algorithm, data)
+    return jf.core.advance(key, algorithm, scheduler, data, carry, num_rounds)[0].state
+
+
 def round_key(seed, t):
     """The key of round t, as the driver derives it from the run's."""
     return jax.random.fold_in(jax.random.split(jax.random.key(seed), 3)[2], t)
