@@ -100,7 +100,13 @@ def row(tree, i):
     return jax.tree.map(lambda x: x[i], tree)
 
 
-def event(cohort, num_clients=len(SIZES), delay=None):
+def started(algorithm, data, w):
+    """The state before the first round, but with the oracle's parameters w on the server."""
+    state = algorithm.init(jax.random.key(0), data)
+    return state._replace(server=state.server._replace(params=to_jax(w)))
+
+
+def event(cohort, num_clients, delay=None):
     """The event of a cohort: a slot for every client, those outside masked."""
     ids = np.arange(num_clients, dtype=np.int32)
     return jf.horizontal.Event(np.float32(1), ids, np.isin(ids, cohort), delay)

@@ -43,10 +43,10 @@ def start(name, rows, algorithm, group=1, seed=1):
 def agree(name, algorithm, group=1, weights="uniform", rates=RATES, lr=lambda t: 0.25, seed=0):
     """Play jaxfed and the oracle side by side: w, every v_i, alpha_i and last local w_i agree to 1e-10."""
     rows, (_, oracle) = support.clients(seed), support.models(name)
-    data, state, w, v, alpha = start(name, rows, algorithm, group)
+    data, first, w, v, alpha = start(name, rows, algorithm, group)
     local = [w] * len(rows)
     moved, variant = [], {k: getattr(algorithm, k) for k in VARIANTS[0]}
-    for t, cohort, state, info in support.play(algorithm, data, state=state, seed=seed):
+    for t, cohort, state, info in support.play(algorithm, data, state=first, seed=seed):
         drawn, rate = support.batches(algorithm, data, t, seed), lr(t)
         w, v, alpha, trained = apfl.apfl_round(
             oracle, w, v, alpha, rows, cohort, drawn, rate, weights=weights, **rates, **variant

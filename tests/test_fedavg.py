@@ -1,6 +1,5 @@
 """FedAvg against the NumPy oracle: batches, weights, cohorts, local optimizers, and limits."""
 
-import jax
 import numpy as np
 import optax
 import pytest
@@ -29,9 +28,8 @@ def agree(name, weights="examples", optimizer=None, group=1, rows=None, seed=0, 
     local, by_hand = OPTIMIZERS[optimizer]
     algorithm = jf.FedAvg(model, lr=0.2, server_lr=0.7, weights=weights, optimizer=local, **settings)
     data, w = support.client_data(rows, group), support.parameters(name)
-    state = algorithm.init(jax.random.key(0), data)
-    state = state._replace(server=state.server._replace(params=support.to_jax(w)))
-    for t, cohort, state, info in support.play(algorithm, data, state=state, seed=seed):
+    first = support.started(algorithm, data, w)
+    for t, cohort, state, info in support.play(algorithm, data, state=first, seed=seed):
         drawn = support.batches(algorithm, data, t, seed)
         updates = [
             fedavg.fedavg_round(oracle, w, rows, [i], drawn, 0.2, optimizer=by_hand) for i in cohort if len(rows[i][1])
@@ -78,10 +76,8 @@ def test_kept_optimizer_state_goes_on(x64):
     for keep in (True, False):
         algorithm = jf.FedAvg(model, lr=0.2, batch_size=None, local_steps=1, keep_optimizer=keep,
                               optimizer=OPTIMIZERS["momentum"][0])  # fmt: skip
-        state = algorithm.init(jax.random.key(0), data)
-        state = state._replace(server=state.server._replace(params=support.to_jax(w)))
-        for *_, state, _ in support.play(algorithm, data, [(0,), (0,), (0,)], state):
-            pass
+        first = support.started(algorithm, data, w)
+        *_, (_, _, state, _) = support.play(algorithm, data, [(0,)] * 3, first)
         optimizer, full = fedavg.sgd_momentum(0.7), [np.arange(6)]
         if keep:
             wanted = fedavg.local_sgd(oracle, w, *rows[0], full * 3, 0.2, optimizer)
@@ -96,10 +92,9 @@ def test_full_batch_is_gradient_descent(x64):
     model, oracle = support.models("mlp")
     data, w = support.client_data(rows), support.parameters("mlp")
     algorithm = jf.FedAvg(model, lr=0.3, batch_size=None, local_steps=1)
-    state = algorithm.init(jax.random.key(0), data)
-    state = state._replace(server=state.server._replace(params=support.to_jax(w)))
+    first = support.started(algorithm, data, w)
     pooled = [np.concatenate(part) for part in zip(*rows, strict=True)]
-    for *_, state, _ in support.play(algorithm, data, [(0, 1, 2, 3)] * 3, state):
+    for *_, state, _ in support.play(algorithm, data, [(0, 1, 2, 3)] * 3, first):
         w = {k: w[k] - 0.3 * g for k, g in oracle.grad(w, *pooled).items()}
         support.assert_params(state.server.params, w)
 
@@ -110,8 +105,7 @@ def test_rates_follow_the_global_round(x64):
     model, oracle = support.models("softmax")
     data, w = support.client_data(rows), support.parameters("softmax")
     algorithm = jf.FedAvg(model, lr=jf.steps.ExponentialDecay(0.4, 0.5), batch_size=None, local_steps=2)
-    state = algorithm.init(jax.random.key(0), data)
-    state = state._replace(server=state.server._replace(params=support.to_jax(w)))
-    for t, cohort, state, _ in support.play(algorithm, data, state=state):
+    first = support.started(algorithm, data, w)
+    for t, cohort, state, _ in support.play(algorithm, data, state=first):
         w = fedavg.fedavg_round(oracle, w, rows, cohort, support.batches(algorithm, data, t), 0.4 * 0.5**t)
         support.assert_params(state.server.params, w)

@@ -67,10 +67,10 @@ def test_late_clients_read_the_model_of_their_delay(x64, group):
     data, w = support.client_data(ROWS, group), support.parameters("softmax")
     state = algorithm.init(jax.random.key(0), data)
     first = state.server.now._replace(params=support.to_jax(w))
-    state = state._replace(server=jf.horizontal.federate.Versions(first, jf.history.start(first, 3)))
+    late = state._replace(server=jf.horizontal.federate.Versions(first, jf.history.start(first, 3)))
     past, sizes = [w] * 3, np.array(support.SIZES)
     cohorts = (*support.COHORTS, (0, 1, 2, 3))
-    for t, cohort, state, _ in support.play(algorithm, data, cohorts, state, delays=delays):
+    for t, cohort, state, _ in support.play(algorithm, data, cohorts, late, delays=delays):
         drawn, moves = support.batches(algorithm, data, t), []
         for i in cohort:
             read = past[-1 - delays[t][i]]

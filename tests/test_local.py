@@ -20,11 +20,8 @@ def test_local_only_agrees_with_the_oracle(x64, name, batches):
     algorithm, data = jf.LocalOnly(model, lr=0.2, **BATCHES[batches]), support.client_data(ROWS)
     w = support.parameters(name)
     v = [w] * 4
-    state = algorithm.init(jax.random.key(0), data)
-    state = state._replace(
-        server=state.server._replace(params=support.to_jax(w)), clients=support.stack([support.to_jax(w)] * 4)
-    )
-    for t, cohort, state, _ in support.play(algorithm, data, state=state):
+    first = support.started(algorithm, data, w)._replace(clients=support.stack([support.to_jax(w)] * 4))
+    for t, cohort, state, _ in support.play(algorithm, data, state=first):
         v = local.local_only_round(oracle, v, ROWS, cohort, support.batches(algorithm, data, t), 0.2)
         for i in range(4):
             support.assert_params(support.row(state.clients, i), v[i])

@@ -28,10 +28,9 @@ def test_agrees_with_the_oracle(x64, name, batches, option):
     algorithm = jf.Scaffold(model, lr=0.2, server_lr=0.7, option=option, **BATCHES[batches])
     data, w = support.client_data(rows, group=2 if name == "mlp" else 1), support.parameters(name)
     c, controls = scaffold.init_controls(w, 4)
-    state = algorithm.init(jax.random.key(0), data)
-    state = state._replace(server=state.server._replace(params=support.to_jax(w)))
+    first = support.started(algorithm, data, w)
     steps = set()
-    for t, cohort, state, _ in support.play(algorithm, data, state=state):
+    for t, cohort, state, _ in support.play(algorithm, data, state=first):
         drawn = support.batches(algorithm, data, t)
         steps |= {len(drawn[i]) for i in drawn}
         w, c, controls = scaffold.scaffold_round(
@@ -72,9 +71,8 @@ def test_one_client_is_sgd(x64, option):
     rows, (model, oracle) = support.clients(sizes=(9,)), support.models("softmax")
     algorithm = jf.Scaffold(model, lr=0.2, option=option, **BATCHES["drawn"])
     data, w = support.client_data(rows), support.parameters("softmax")
-    state = algorithm.init(jax.random.key(0), data)
-    state = state._replace(server=state.server._replace(params=support.to_jax(w)))
-    for t, _, state, _ in support.play(algorithm, data, [(0,)] * 3, state):
+    first = support.started(algorithm, data, w)
+    for t, _, state, _ in support.play(algorithm, data, [(0,)] * 3, first):
         w = fedavg.local_sgd(oracle, w, *rows[0], support.batches(algorithm, data, t)[0], 0.2)
         support.assert_params(state.server.params, w)
 

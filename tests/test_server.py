@@ -26,8 +26,7 @@ def test_agrees_with_the_oracle(x64, name):
     algorithm = jf.FedAvg(model, lr=0.2, server_lr=0.1, server_optimizer=factory, **BATCHES["full"])
     data, w = support.client_data(rows), support.parameters("softmax")
     moments = by_hand[0](w)
-    state = algorithm.init(jax.random.key(0), data)
-    state = state._replace(server=state.server._replace(params=support.to_jax(w)))
+    state = support.started(algorithm, data, w)
     for t, cohort, after, _ in support.play(algorithm, data, state=state):
         drawn = support.batches(algorithm, data, t)
         w, moments = server.server_round(oracle, w, moments, rows, cohort, drawn, 0.2, by_hand)
