@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from jaxfed.datasets import NAMES, Arrays, check, idx, load
+from jaxfed.datasets import Arrays, check, idx, load
 from jaxfed.datasets import tfds as datasets_tfds
 
 FOUR = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

@@ -114,7 +114,7 @@ def label_skewed_gaussians(
     """
     label_probs = np.asarray(label_probs, np.float64)
     if label_probs.ndim != 2 or not (label_probs >= 0).all() or not np.allclose(label_probs.sum(axis=1), 1):
-        raise ValueError(f"label_probs: got shape {label_probs.shape}, wanted [client, class], each row >= 0 with sum 1")
+        raise ValueError(f"label_probs: got shape {label_probs.shape}, wanted [client, class], rows >= 0 of sum 1")
     num_clients, num_classes = label_probs.shape
     if num_features < num_classes:
         raise ValueError(f"num_features: got {num_features}, wanted at least the {num_classes} classes")

@@ -173,7 +173,7 @@ def _read(name: str, builder, split: str, x_key: str, y_key: str) -> tuple[np.nd
         rows = [[row[field] for field in sorted(row)] for row in rows]
     shapes = {np.shape(row) for row in rows}
     if len(shapes) > 1:
-        raise ValueError(f"TFDS {name!r}: {x_key}: got {len(shapes)} shapes such as {sorted(shapes)[:3]}, wanted one shape")
+        raise ValueError(f"TFDS {name!r}: {x_key}: got {len(shapes)} shapes, {sorted(shapes)[:3]}, wanted one")
     x, y = np.asarray(rows), np.asarray([r[y_key] for r in records])
     if x.dtype.kind not in "iufb" or y.dtype.kind not in "iufb":
         raise ValueError(f"TFDS {name!r}: {x_key} and {y_key}: got {x.dtype} and {y.dtype}, wanted numbers")
