@@ -54,8 +54,12 @@ def advance_on(mesh: Mesh | None, key: Key, algorithm, scheduler, data: Data, ca
     everywhere, by_client = PartitionSpec(), PartitionSpec(parallel.CLIENT)
     spec = Carry(everywhere, everywhere, parallel.specs(carry.state))
     inputs = (everywhere, everywhere, everywhere, by_client, spec, everywhere)
+
+    def part(key, algorithm, scheduler, data, carry, num_rounds):
+        return advance(key, algorithm, scheduler, data.local(), carry, num_rounds)
+
     # check_vma=False: with it, jax sums the gradients of a replicated model over the devices by itself
-    sharded = jax.shard_map(advance, mesh=mesh, in_specs=inputs, out_specs=(spec, everywhere), check_vma=False)
+    sharded = jax.shard_map(part, mesh=mesh, in_specs=inputs, out_specs=(spec, everywhere), check_vma=False)
     return sharded(key, algorithm, scheduler, data, carry, jnp.asarray(num_rounds))
 
 
@@ -65,12 +69,13 @@ def observe(
     """Return one record: the clock, whether the state is finite, and every measure."""
     record: dict[str, Any] = {"time": carry.time, "finite": trees.all_finite(carry.state)}
     for measure in measures:
-        fn = measure.fn
+        fn: Any = measure.fn
         if mesh is not None and measure.per_device:
             by_client = PartitionSpec(parallel.CLIENT)
             inputs = (PartitionSpec(), parallel.specs(carry.state), by_client)
             outputs = by_client if "client" in measure.dims else PartitionSpec()
-            fn = jax.shard_map(fn, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
+            part = lambda algorithm, state, data, fn=fn: fn(algorithm, state, data.local())  # noqa: E731
+            fn = jax.shard_map(part, mesh=mesh, in_specs=inputs, out_specs=outputs, check_vma=False)
         record |= fn(algorithm, carry.state, data)
     return record
 

@@ -111,7 +111,7 @@ def shard(data: ClientData, shards: int, layout: Layout) -> ClientData:
     """Return the data padded and ordered so that cutting every array in `shards` equal parts gives each its clients.
 
     Clients stay in order; padding clients (no rows, ids past the last) fill up the last shards. Each part of the pool
-    holds the rows of its own clients, and row numbers count from the part's start.
+    holds the rows of its own clients. Row numbers count over all parts; `local` makes them a device's own.
     """
     x, y, table, size = (np.asarray(a) for a in (data.x, data.y, data.rows, data.size))
     per = -(-len(size) // shards)
@@ -128,11 +128,12 @@ def shard(data: ClientData, shards: int, layout: Layout) -> ClientData:
         parts.append(pool if len(pool) else np.zeros(1, pool.dtype))
         tables.append(renumbered)
     longest = max(len(p) for p in parts)
+    tables = [table + s * longest for s, table in enumerate(tables)]
     pool = np.concatenate([np.pad(p, (0, longest - len(p)), mode="edge") for p in parts])
     ids = np.arange(per * shards, dtype=np.int32)
     return ClientData(x[pool], y[pool], np.concatenate(tables), size, ids, layout)
 
 
-def on_device(data: ClientData) -> ClientData:
-    """Return the data as arrays on the default device."""
-    return jax.tree.map(jnp.asarray, data)
+def local(data: ClientData) -> ClientData:
+    """Return, inside a shard_map over the clients' axis, this device's part: row numbers count from its start."""
+    return data.replace(rows=data.rows - jax.lax.axis_index(data.layout.axis) * data.x.shape[0])

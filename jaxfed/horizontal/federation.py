@@ -13,7 +13,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxfed import parallel, trees
 from jaxfed.checks import same_structure
 from jaxfed.horizontal import checks, measures
-from jaxfed.horizontal.data import ClientData, shard
+from jaxfed.horizontal.data import ClientData, local, shard
 from jaxfed.horizontal.federate import current
 from jaxfed.horizontal.schedulers import FullParticipation
 from jaxfed.types import Measure
@@ -113,6 +113,10 @@ class FedData(NamedTuple):
 
         parts = {k: v if mesh is None else shard(v, shards, layout) for k, v in self.parts().items()}
         return FedData(**{k: jax.tree.map(put, v).replace(layout=layout) for k, v in parts.items()})
+
+    def local(self) -> "FedData":
+        """Return, inside a shard_map over the clients' axis, this device's part of the data."""
+        return FedData(**{name: local(part) for name, part in self.parts().items()})
 
     def _num_params(self, algorithm: Any) -> int:
         params = jax.eval_shape(lambda data: algorithm.server_params(algorithm.init(jax.random.key(0), data)), self)
