@@ -10,7 +10,6 @@ import optax
 
 import jaxfed as jf
 from jaxfed.horizontal import local
-from jaxfed.horizontal.data import on_device
 from tests.reference import models as reference
 from tests.reference.problems import MLP_SHAPES, SOFTMAX_SHAPES, draw
 
@@ -54,7 +53,8 @@ def clients(seed=0, sizes=SIZES):
 def client_data(rows, group=1):
     """The same clients as ClientData on the device, `group` of them trained at once."""
     data = jf.ClientData.from_list(rows, allow_empty=True)
-    return on_device(data.replace(layout=dataclasses.replace(data.layout, group=group)))
+    data = data.replace(layout=dataclasses.replace(data.layout, group=group))
+    return jax.tree.map(jnp.asarray, data)
 
 
 def models(name, l2=0.1):
