@@ -53,7 +53,8 @@ def clients(seed=0, sizes=SIZES):
 def client_data(rows, group=1):
     """The same clients as ClientData on the device, `group` of them trained at once."""
     data = jf.ClientData.from_list(rows, allow_empty=True)
-    return jax.tree.map(jnp.asarray, data.replace(layout=dataclasses.replace(data.layout, group=group)))
+    data = data.replace(layout=dataclasses.replace(data.layout, group=group))
+    return jax.tree.map(jnp.asarray, data)
 
 
 def models(name, l2=0.1):

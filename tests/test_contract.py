@@ -1,35 +1,25 @@
-"""The contract of `jaxfed.testing` for every algorithm. To add yours, add a line to the table."""
+"""The contract of `jaxfed.testing` for every algorithm.
+
+To add yours, add a line to the table: here, or in `tests.support` to run it through the other tests of all algorithms.
+"""
 
 import functools
 
-import optax
 import pytest
 
 import jaxfed as jf
 from jaxfed import testing
+from tests import support
 
-SOFTMAX, MLP = jf.models.logistic_regression(3, l2=1e-2), jf.models.mlp(3, (5,))
+SOFTMAX, MLP = support.softmax(), jf.models.mlp(3, (5,))
 STEPS = dict(local_steps=2, batch_size=4)
-ALGORITHMS = {
-    "fedavg": jf.FedAvg(SOFTMAX, **STEPS),
-    "fedavg_mlp": jf.FedAvg(MLP, **STEPS),
-    "fedadam_momentum": jf.FedAvg(
-        SOFTMAX,
-        server_optimizer=jf.horizontal.fedadam,
-        optimizer=functools.partial(optax.sgd, momentum=0.9),
-        keep_optimizer=True,
-        **STEPS,
-    ),
-    "local": jf.LocalOnly(SOFTMAX, **STEPS),
-    "fine_tuned": jf.FineTuned(SOFTMAX, tune_steps=2, **STEPS),
-    "scaffold": jf.Scaffold(SOFTMAX, **STEPS),
-    "scaffold_epochs": jf.Scaffold(SOFTMAX, option="I", batches="epochs", local_epochs=2, batch_size=4),
-    "apfl": jf.APFL(SOFTMAX, adaptive=True, **STEPS),
-    "apfl_plain": jf.APFL(MLP, adaptive=True, **STEPS),
-    "apfl_full": jf.APFL(SOFTMAX, adaptive=True, alpha_every="step", local_steps=2, batch_size=None),
-    "apfl_fedtorch": jf.APFL.fedtorch(MLP, local_steps=2, batch_size=4),
-    "apfl_late": jf.APFL(SOFTMAX, max_staleness=2, **STEPS),
-    "weighted": jf.averaging.Weighted(jf.APFL(SOFTMAX, **STEPS), offset=2.0),
+ALGORITHMS = {name: make() for name, make in support.ALGORITHMS.items()} | {
+    "FedAvg-mlp": jf.FedAvg(MLP, **STEPS),
+    "Scaffold-passes": jf.Scaffold(SOFTMAX, option="I", batches="epochs", local_epochs=2, batch_size=4),
+    "APFL-mlp": jf.APFL(MLP, adaptive=True, **STEPS),
+    "APFL-full": jf.APFL(SOFTMAX, adaptive=True, alpha_every="step", local_steps=2, batch_size=None),
+    "APFL-late": jf.APFL(SOFTMAX, max_staleness=2, **STEPS),
+    "Weighted": jf.averaging.Weighted(jf.APFL(SOFTMAX, **STEPS), offset=2.0),
 }
 CHECKS = {
     "state_kept": testing.check_state_kept,
@@ -53,7 +43,7 @@ def test_contract(name, check, data):
     CHECKS[check](ALGORITHMS[name], data)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "apfl", "apfl_plain"])
+@pytest.mark.parametrize("name", ["FedAvg", "Scaffold", "APFL", "APFL-mlp"])
 def test_jit_is_eager(name, data):
     testing.check_jit_is_eager(ALGORITHMS[name], data)
 
