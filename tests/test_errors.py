@@ -108,7 +108,7 @@ CASES = {
     "optimizer: got GradientTransformationExtraArgs, wanted a function of the rate": run(
         fedavg(optimizer=optax.sgd(0.1))
     ),
-    "server_optimizer: got str, wanted a function of the rate": run(fedavg(server_optimizer="adam")),
+    "server_optimizer: got 'adam', wanted a function of the rate": run(fedavg(server_optimizer="adam")),
     "local_steps: got 0, wanted a whole number of at least 1": run(fedavg(local_steps=0)),
     "batch_size: got 2.5, wanted a whole number of at least 1": run(fedavg(batch_size=2.5)),
     "local_epochs: got True, wanted a whole number": run(fedavg(local_epochs=True, batches="epochs")),
