@@ -17,6 +17,7 @@ SIZES = (5, 9, 7, 1)
 FEATURES, CLASSES, HIDDEN = 4, 3, 5
 COHORTS = ((0, 1, 2, 3), (1, 3), (2,), (0, 3, 2))
 
+QUICK = {"xla_backend_optimization_level": 0}  # small programs take far longer to compile than to run
 BATCH = {"local_steps": 3, "batch_size": 3}
 
 
@@ -112,13 +113,13 @@ def event(cohort, num_clients, delay=None):
     return jf.horizontal.Event(np.float32(1), ids, np.isin(ids, cohort), delay)
 
 
-@partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, compiler_options=QUICK)
 def step(algorithm, key, state, data, event):
-    """One compiled round. Less optimized than `run`'s: such small programs take far longer to compile than to run."""
+    """One compiled round."""
     return algorithm.step(key, state, data, event)
 
 
-@partial(jax.jit, static_argnames="group")
+@partial(jax.jit, static_argnames="group", compiler_options=QUICK)
 def final(algorithm, data, num_rounds=3, scheduler=None, group=2):
     """The state after some rounds, as `run` computes it, without measures."""
     data = data.replace(layout=dataclasses.replace(data.layout, group=group))
@@ -142,7 +143,7 @@ def play(algorithm, data, cohorts=COHORTS, state=None, seed=0, delays=None):
         yield t, cohort, state, info
 
 
-@partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, static_argnums=0, compiler_options=QUICK)
 def _drawn(settings, key, data):
     algorithm = jf.FedAvg(None, **dict(settings))
 

@@ -13,23 +13,19 @@ from tests.support import final
 ROWS = support.clients()
 
 
-@pytest.mark.parametrize("model", [support.softmax(), jf.models.mlp(support.CLASSES, (support.HIDDEN,))],
-                         ids=["softmax", "mlp"])  # fmt: skip
-def test_apfl_with_alpha_0_is_fedavg_and_with_alpha_1_local_training(model):
-    """Bit for bit in the plain form: the server's w at alpha 0, every personal model at alpha 1."""
-    data = support.client_data(ROWS)
-    apfl = jf.APFL(model, lr=0.2, alpha=jnp.float32(0), form="plain", **support.BATCH)
-    zero, one = final(apfl, data), final(apfl.replace(alpha=jnp.float32(1)), data)
-    average = final(jf.FedAvg(model, lr=0.2, weights="uniform", **support.BATCH), data)
-    alone = final(jf.LocalOnly(model, lr=0.2, **support.BATCH), data)
-    support.assert_trees(zero.server.params, average.server.params, atol=0)
-    support.assert_trees(apfl.client_params(zero), support.stack([average.server.params] * 4), atol=0)
-    support.assert_trees(apfl.client_params(one), alone.clients, atol=0)
-    if model.linear:
-        fast = apfl.replace(form="auto")
-        support.assert_trees(final(fast, data).server.params, average.server.params, atol=1e-6)
-        personal = apfl.client_params(final(fast.replace(alpha=jnp.float32(1)), data))
-        support.assert_trees(personal, alone.clients, atol=1e-6)
+@pytest.mark.parametrize("name, wide", [("softmax", True), ("mlp", False)])
+def test_apfl_with_alpha_0_is_fedavg_and_with_alpha_1_local_training(name, wide):
+    """To 1e-12 in float64 and 1e-6 in float32: the server's w at alpha 0, every personal model at alpha 1."""
+    with jax.enable_x64(wide):
+        atol, model, data = 1e-12 if wide else 1e-6, support.models(name)[0], support.client_data(ROWS)
+        average = final(jf.FedAvg(model, lr=0.2, weights="uniform", **support.BATCH), data)
+        alone = final(jf.LocalOnly(model, lr=0.2, **support.BATCH), data)
+        for form in ("plain", "auto") if model.linear else ("plain",):
+            apfl = jf.APFL(model, lr=0.2, alpha=jnp.zeros(()), form=form, **support.BATCH)
+            zero, one = final(apfl, data), final(apfl.replace(alpha=jnp.ones(())), data)
+            support.assert_trees(zero.server.params, average.server.params, atol)
+            support.assert_trees(apfl.client_params(zero), support.stack([average.server.params] * 4), atol)
+            support.assert_trees(apfl.client_params(one), alone.clients, atol)
 
 
 @pytest.mark.parametrize("algorithm", support.ALGORITHMS.values(), ids=support.ALGORITHMS)

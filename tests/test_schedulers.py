@@ -113,7 +113,7 @@ def test_replay_plays_the_table():
     out = jf.run(0, algorithm, data, scheduler=replay, num_rounds=3)
     np.testing.assert_allclose(out.dataset.time, [0, 0.5, 2, 7])
     np.testing.assert_array_equal(out.dataset.cohort, [np.nan, 1, 2, 0])
-    np.testing.assert_array_equal(out.dataset.visits, [np.nan, 1, 3, 3])
+    np.testing.assert_array_equal(out.dataset.visits, [0, 1, 3, 3])
     assert (np.asarray(out.state.clients["bias"])[:, 0] != 0).tolist() == [True, False, True, True]
     resumed = jf.run(0, algorithm, data, scheduler=replay, num_rounds=1,
                      state=jf.run(0, algorithm, data, scheduler=replay, num_rounds=2).state)  # fmt: skip

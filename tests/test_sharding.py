@@ -20,7 +20,7 @@ FLAGS = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_lev
 SIZES = (5, 9, 7, 1, 4, 6, 3)  # seven clients on two devices: one of the eight places stays empty
 LATE = jf.horizontal.Stale(jf.horizontal.UniformCohort(7, 3), np.arange(7) % 3, 2)
 FULL = {"batch_size": None, "local_steps": 2}
-PLAIN = ("FedAvg-passes", "FedAvg-momentum", "FineTuned", "LocalOnly", "Scaffold", "APFL-fedtorch")
+PLAIN = ("FedAvg-passes", "FedAvg-momentum", "LocalOnly", "Scaffold", "APFL-fedtorch")
 
 
 def feature_sums(algorithm, state, data):
