@@ -1,9 +1,12 @@
 """Settings of the whole test run: the CPU unless the environment says otherwise, and compiled programs kept on disk.
 
-The cache is keyed by the compiled program, the compiler's version and its options, so a change of code misses it.
+The cache is keyed by the compiled program, the compiler's version and its options, so a change of code misses it. The
+key does not tell CPUs apart, and a program may hold instructions that another lacks: so each kind has its own folder.
 """
 
+import hashlib
 import os
+import platform
 from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -11,9 +14,16 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-CACHE = Path(__file__).parents[1] / ".jax_cache"
 
-jax.config.update("jax_compilation_cache_dir", str(CACHE))
+def cpu() -> str:
+    """A name for this kind of CPU: a hash of the instruction sets that it has, where the system tells them."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    flags = [line for line in lines if line.lower().startswith(("flags", "features", "model name"))]
+    return hashlib.sha256("".join(sorted(set(flags)) or [platform.processor()]).encode()).hexdigest()[:12]
+
+
+jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".jax_cache" / cpu()))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 

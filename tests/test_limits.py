@@ -101,3 +101,15 @@ def test_apfl_at_its_optimum_stays():
     *_, (_, _, after, _) = support.play(algorithm, data, [(0, 1, 2)] * 2, state)
     support.assert_trees(after.clients, state.clients, atol=0)
     support.assert_trees(after.server.params, best, atol=0)
+
+
+def test_the_order_of_a_cohort_does_not_matter():
+    """Each client's random numbers are its own; only the order of sums differs."""
+    data, algorithm = support.client_data(ROWS), support.ALGORITHMS["APFL"]()
+    state, key = algorithm.init(jax.random.key(0), data), support.round_key(0, 0)
+    forward = support.event((0, 2, 3), 4)
+    order = np.array([3, 0, 2, 1])
+    backward = forward._replace(ids=forward.ids[order], active=forward.active[order])
+    one, two = (support.step(algorithm, key, state, data, e)[0] for e in (forward, backward))
+    support.assert_trees(one.clients, two.clients, atol=0)
+    support.assert_trees(one.server, two.server, atol=1e-6)

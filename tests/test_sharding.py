@@ -34,7 +34,6 @@ def feature_sums(algorithm, state, data):
 
 
 CASES = {name: (support.ALGORITHMS[name], {}) for name in PLAIN} | {
-    "APFL": (lambda: alpha(), {}),
     "late": (lambda: alpha(max_staleness=2, evaluate_with="local", **FULL), {"scheduler": LATE}),
     "weighted": (lambda: jf.averaging.Weighted(alpha(**FULL), offset=2.0), {"scheduler": None}),
     "weighted fine-tuned": (
@@ -107,7 +106,7 @@ def test_sharded_is_unsharded(report, name):
     assert report[name] == "equal"
 
 
-@pytest.mark.parametrize("name, model", [("FedAvg-passes", 15), ("APFL", 15), ("Scaffold", 30), ("APFL-fedtorch", 43)])
+@pytest.mark.parametrize("name, model", [("FedAvg-passes", 15), ("late", 15), ("Scaffold", 30), ("APFL-fedtorch", 43)])
 def test_a_sharded_round_is_one_all_reduce(report, name, model):
     """One collective, of what a client sends and a few scalars."""
     ((kind, elements),) = ast.literal_eval(report[f"collectives of {name}"])
@@ -124,7 +123,7 @@ def main():
             print(f"{name}: equal")
         except Exception as error:
             print(f"{name}: {type(error).__name__} {' '.join(str(error).split())[:600]}")
-    for name in ("FedAvg-passes", "APFL", "Scaffold", "APFL-fedtorch"):
+    for name in ("FedAvg-passes", "late", "Scaffold", "APFL-fedtorch"):
         print(f"collectives of {name}: {collectives(name)}")
 
 
