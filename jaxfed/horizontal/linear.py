@@ -9,7 +9,7 @@ axis, so a step is one forward and one backward product and one pass over the pa
 import jax
 import jax.numpy as jnp
 
-from jaxfed import models, trees
+from jaxfed import losses, models, trees
 
 
 def apfl_steps(algorithm, rates, w, v, alpha, key, view):
@@ -21,32 +21,39 @@ def apfl_steps(algorithm, rates, w, v, alpha, key, view):
     _, apply = models.functions(model.net)
     stacked = trees.map(lambda a, b: jnp.stack([a, b]), w, v)  # leaves [2, outputs, ...]
 
-    def residual(z, y, weight):  # d(mean loss)/dz
-        shaped = lambda z: z if model.classifies_many else z.reshape(z.shape[0])  # noqa: E731
-        return jax.grad(lambda z: models.mean(model.losses(shaped(z), y), weight))(z)
+    derivative = losses.LOSSES[model.loss][1]
+
+    def residuals(z, y, weight):  # d(mean loss)/dz for the outputs of two models, z [2, b, outputs]
+        r = derivative(z, y) if model.classifies_many else derivative(z[..., 0], y)[..., None]
+        if weight is None:
+            return r / y.shape[0]
+        return r * (weight / jnp.maximum(jnp.sum(weight), 1))[:, None]
+
+    def pair(for_w, for_v, ndim):  # one number for w and one for v, against leaves [2, ...]
+        both = jnp.stack([jnp.asarray(for_w, alpha.dtype), jnp.asarray(for_v, alpha.dtype)])
+        return both.reshape(2, *[1] * (ndim - 1))
 
     def step(carry, x, y, weight, s):
         u, alpha, slope = carry
-        merged = trees.map(lambda a: a.reshape(-1, *a.shape[2:]), u)
-        z, pull = jax.vjp(lambda u: apply(u, x), merged)
-        z_w, z_v = jnp.split(z, 2, axis=-1)
-        r_w, r = residual(z_w, y, weight), residual((1 - alpha) * z_w + alpha * z_v, y, weight)
-        (move,) = pull(jnp.concatenate([rates.w * r_w, rates.v * alpha * r], axis=-1).astype(z.dtype))
+        z, pull = jax.vjp(lambda u: apply(u, x), trees.map(lambda a: a.reshape(-1, *a.shape[2:]), u))
+        z_w, z_v = jnp.split(z, 2, axis=-1)  # [b, outputs] each
+        r = residuals(jnp.stack([z_w, (1 - alpha) * z_w + alpha * z_v]), y, weight)
+        scaled = pair(rates.w, rates.v * alpha, 3) * r
+        (move,) = pull(jnp.concatenate([scaled[0], scaled[1]], axis=-1).astype(z.dtype))
 
-        def descend(u, move):
-            w, v = u
-            move_w, move_v = move.reshape(u.shape)
-            decay = model.l2 * ((1 - alpha) * w + alpha * v)
-            return jnp.stack([w - move_w - rates.w * model.l2 * w, v - move_v - rates.v * alpha * decay])
+        def descend(u, move):  # in one pass: the data's part, and l2's, which pulls w by w and v by alpha vbar
+            decay = pair(rates.w, rates.v * alpha * alpha, u.ndim) * u
+            cross = pair(0, rates.v * alpha * (1 - alpha), u.ndim) * u[:1]
+            return (u - move.reshape(u.shape) - model.l2 * (decay + cross)).astype(u.dtype)
 
-        new = trees.map(lambda u, move: descend(u, move).astype(u.dtype), u, move)
+        new = trees.map(descend, u, move)
         if not algorithm.adaptive:
             return new, alpha, slope
 
         def slope_now():
             w, v = trees.map(lambda a: a[0], u), trees.map(lambda a: a[1], u)
             penalty = model.l2 * trees.dot(trees.sub(v, w), trees.lerp(w, v, alpha))
-            return jnp.vdot(z_v - z_w, r) + penalty + 2 * algorithm.alpha_l2 * alpha
+            return jnp.vdot(z_v - z_w, r[1]) + penalty + 2 * algorithm.alpha_l2 * alpha
 
         return new, *move_alpha(algorithm, rates, alpha, slope, slope_now, s)
 
