@@ -5,6 +5,7 @@ key does not tell CPUs apart, and a program may hold instructions that another l
 """
 
 import hashlib
+import gc
 import os
 import platform
 from pathlib import Path
@@ -32,3 +33,12 @@ def x64():
     """Run the test in float64."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_programs():
+    """Drop a module's compiled programs at its end: some hundreds of them use up a process's memory maps (65,530 on
+    Linux), and then the compiler crashes. The cache on disk gives back those that are needed again."""
+    yield
+    jax.clear_caches()
+    gc.collect()
