@@ -4,8 +4,8 @@ The cache is keyed by the compiled program, the compiler's version and its optio
 key does not tell CPUs apart, and a program may hold instructions that another lacks: so each kind has its own folder.
 """
 
-import hashlib
 import gc
+import hashlib
 import os
 import platform
 from pathlib import Path

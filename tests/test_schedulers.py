@@ -118,3 +118,14 @@ def test_replay_plays_the_table():
     resumed = jf.run(0, algorithm, data, scheduler=replay, num_rounds=1,
                      state=jf.run(0, algorithm, data, scheduler=replay, num_rounds=2).state)  # fmt: skip
     np.testing.assert_allclose(resumed.dataset.time, [2, 7])
+
+
+def test_participation_is_what_the_run_does():
+    """The counts add up to the run's visits, and clients that are never sampled keep their first alpha."""
+    data = support.client_data([(np.full((2, 4), i, float), np.array([i % 3, 1])) for i in range(9)])
+    scheduler = jf.horizontal.UniformCohort(9, 2)
+    apfl = jf.APFL(support.softmax(), alpha=0.3, adaptive=True, alpha_every="step", local_steps=2, batch_size=2)
+    out = jf.run(4, apfl, data, scheduler=scheduler, num_rounds=3, progress=False)
+    counts = jf.horizontal.participation(4, scheduler, 3)
+    assert counts.sum() == out.dataset.visits[-1] == 6 and (counts == 0).any()
+    np.testing.assert_array_equal(counts > 0, np.asarray(out.dataset.mixing_weight[-1]) != np.float32(0.3))

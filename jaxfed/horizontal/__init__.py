@@ -9,7 +9,7 @@ from jaxfed.horizontal.fine_tuned import FineTuned
 from jaxfed.horizontal.local_only import LocalOnly
 from jaxfed.horizontal.partition import ByKey, Classes, Dirichlet, Iid, Quantity
 from jaxfed.horizontal.scaffold import Scaffold
-from jaxfed.horizontal.schedulers import FromSpeeds, FullParticipation, Replay, Stale, UniformCohort
+from jaxfed.horizontal.schedulers import FromSpeeds, FullParticipation, Replay, Stale, UniformCohort, participation
 from jaxfed.horizontal.server import fedadam, fedavgm, fedyogi
 from jaxfed.horizontal.splitting import split
 
@@ -19,6 +19,7 @@ __all__ = [
     "Dirichlet",
     "Iid",
     "Quantity",
+    "participation",
     "split",
     "APFL",
     "ClientData",

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfed import checks
 from jaxfed.horizontal.federate import Event
 from jaxfed.types import Array, Key
 
@@ -149,3 +150,17 @@ class Replay(flax.struct.PyTreeNode):
         """Return the event of round t."""
         del key
         return jax.tree.map(lambda table: table[t], self.events)
+
+
+def participation(seed: Any, scheduler: Any, num_rounds: int) -> np.ndarray:
+    """Return how often each client takes part in the first rounds of `run(seed, ...)`, int [C]; 0: never sampled.
+
+    A schedule does not depend on what is learned, so this needs no run.
+    """
+    event_key = jax.random.split(checks.seed(seed)[0], 3)[1]  # as in `core`
+    rounds = jnp.arange(num_rounds, dtype=jnp.int32)
+    events = jax.jit(jax.vmap(lambda t: scheduler(jax.random.fold_in(event_key, t), t)))(rounds)
+    ids = np.asarray(events.ids).ravel()
+    if events.active is not None:
+        ids = ids[np.asarray(events.active).ravel()]
+    return np.bincount(ids, minlength=scheduler.num_clients)
