@@ -69,8 +69,8 @@ def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> t
     server = current(state.server)
     position, delay, rounds = _arrange(train, event, layout)
 
-    def one(position, delay, clients):
-        view, client = train.view(position), trees.take(clients, position)
+    def one(position, delay, client):
+        view = train.view(position)
         valid = (position < train.rows.shape[0]) & (view.size > 0)
         read = server
         if delay is not None:  # an old model, but the rates of this round
@@ -80,21 +80,30 @@ def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> t
         # a slot that is idle or has no rows may hold anything, even nan: it must add exactly nothing
         weigh = lambda tree: trees.map(lambda x: jnp.where(valid, weight.astype(x.dtype) * x, 0), tree)  # noqa: E731
         square, count = weigh(trees.dot(update, update)), valid.astype(weight.dtype)
-        return Sums(weigh(update), square, weigh(report), weight, count), position, trees.where(valid, new, client)
+        return Sums(weigh(update), square, weigh(report), weight, count), trees.where(valid, new, client)
 
     def group(g, carry):
-        sums, clients = carry
-        slots = (position[g], None if delay is None else delay[g])
+        # The group's states were read at the end of the turn before, after the write: a read that may come after the
+        # write makes XLA copy the stacked states of all clients, in every turn.
+        sums, clients, rows = carry
+        slots, late = position[g], None if delay is None else delay[g]
         if layout.group == 1:  # no vmap: a batch of one would only slow the matrix products down
-            slot, late = trees.map(lambda a: a[0], slots)
-            more, index, rows = one(slot, late, clients)
-            return trees.add(sums, more), trees.put_row(clients, index, rows)
-        more, index, rows = jax.vmap(one, in_axes=(0, None if delay is None else 0, None))(*slots, clients)
-        return trees.add(sums, trees.map(lambda x: jnp.sum(x, axis=0), more)), trees.scatter(clients, index, rows)
+            more, new = one(slots[0], None if late is None else late[0], rows)
+            sums, clients = trees.add(sums, more), trees.put_row(clients, slots[0], new)
+        else:
+            more, new = jax.vmap(one, in_axes=(0, None if late is None else 0, 0))(slots, late, rows)
+            sums = trees.add(sums, trees.map(lambda x: jnp.sum(x, axis=0), more))
+            clients = trees.scatter(clients, slots, new)
+        return sums, clients, read_rows(clients, jnp.minimum(g + 1, position.shape[0] - 1))
 
-    shapes = jax.eval_shape(one, position[0, 0], None if delay is None else delay[0, 0], state.clients)[0]
+    def read_rows(clients, g):
+        return trees.take(clients, position[g, 0] if layout.group == 1 else position[g])
+
+    first, late = trees.take(state.clients, position[0, 0]), None if delay is None else delay[0, 0]
+    shapes = jax.eval_shape(one, position[0, 0], late, first)[0]
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    sums, clients = jax.lax.fori_loop(0, rounds, group, (zeros, state.clients))
+    start = (zeros, state.clients, read_rows(state.clients, 0))
+    sums, clients, _ = jax.lax.fori_loop(0, rounds, group, start)
     sums = parallel.reduce_sum(layout.axis, sums)
 
     scale = jnp.where(sums.weight > 0, 1 / jnp.where(sums.weight > 0, sums.weight, 1), 0)
