@@ -10,7 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-ALLOWED = ("jaxfed", "optax", "numpy", "collections", "builtins", "flax")
+from jaxfed import results
+
+ALLOWED = ("jaxfed", "optax", "numpy", "collections", "builtins")
 
 
 def save_state(state: Any, path: str | os.PathLike) -> None:
@@ -23,6 +25,7 @@ def save_state(state: Any, path: str | os.PathLike) -> None:
             pickle.dump(jax.tree.map(np.asarray, state), file)
             file.flush()
             os.fsync(file.fileno())
+        results.share(temporary)
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
@@ -31,8 +34,8 @@ def save_state(state: Any, path: str | os.PathLike) -> None:
 def load_state(path: str | os.PathLike, allow: tuple[str, ...] = ()) -> Any:
     """Read a pytree written by `save_state`, as NumPy arrays.
 
-    The file may name only classes of jaxfed, optax, flax, NumPy and Python's containers, and of the packages in
-    `allow` (for states of your own algorithms): anything else is refused, since a pickle can run code. Raises
+    The file may hold only arrays, Python's containers and named tuples of jaxfed, optax and the packages in `allow`
+    (for states of your own algorithms): anything else is refused, since a pickle can run code. Raises
     FileNotFoundError, or ValueError for a file that is not a state.
     """
     if not Path(path).is_file():
@@ -51,8 +54,11 @@ class _Unpickler(pickle.Unpickler):
         self.allowed = allowed
 
     def find_class(self, module, name):
-        found = super().find_class(module, name) if module.split(".")[0] in self.allowed else None
-        harmless = isinstance(found, type) or getattr(found, "__name__", "") in ("_reconstruct", "_frombuffer")
-        if not harmless or "." in name:
+        package = module.split(".")[0]
+        found = super().find_class(module, name) if package in self.allowed and "." not in name else None
+        arrays = package == "numpy" and name in ("ndarray", "dtype", "_reconstruct", "_frombuffer")
+        containers = package in ("builtins", "collections") and name in ("dict", "list", "tuple", "set", "OrderedDict")
+        named_tuple = isinstance(found, type) and issubclass(found, tuple) and package not in ("numpy", "builtins")
+        if not (arrays or containers or named_tuple):
             raise pickle.UnpicklingError(f"the file names {module}.{name}, which is not allowed")
         return found

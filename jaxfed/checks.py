@@ -32,10 +32,9 @@ def whole(field: str, got: Any, least: int) -> None:
 def numbers(field: str, value: Any, low: float, high: float = np.inf) -> None:
     """Require that every number in a pytree is finite and lies within [low, high]."""
     for leaf in jax.tree.leaves(value):
-        try:
-            leaf = np.asarray(leaf, float)
-        except (TypeError, ValueError):
+        if np.asarray(leaf).dtype.kind not in "iuf":
             fail(field, repr(leaf), "a number")
+        leaf = np.asarray(leaf, float)
         bad = leaf[~((leaf >= low) & (leaf <= high) & np.isfinite(leaf))]
         if bad.size:
             fail(field, f"{bad.flat[0]:g}", f"{'at least ' if high == np.inf else ''}{low:g}"
@@ -54,10 +53,31 @@ def rounds(num_rounds: Any, every: Any, chunk: Any = None, group: Any = None) ->
 def seed(got: Any) -> tuple[jax.Array, Any]:
     """Return a typed key and what to record of the seed, from an int or a typed key."""
     if isinstance(got, (int, np.integer)) and not isinstance(got, bool):
+        if not 0 <= got < 2**32:  # jax keeps 32 bits of it, so others would give the numbers of another seed
+            fail("seed", got, f"0 to {2**32 - 1}")
         return jax.random.key(int(got)), int(got)
     if isinstance(got, jax.Array) and jax.numpy.issubdtype(got.dtype, jax.dtypes.prng_key) and got.shape == ():
         return got, str(np.asarray(jax.random.key_data(got)).tolist())
     fail("seed", repr(got), "an int or one typed key (jax.random.key)")
+
+
+def is_algorithm(field: str, got: Any) -> None:
+    """Require an algorithm, an instance of one."""
+    if isinstance(got, type) or not (hasattr(got, "init") and hasattr(got, "step")):
+        fail(field, repr(got) if isinstance(got, type) else type(got).__name__, "an algorithm, say FedAvg(model)")
+
+
+def mesh(got: Any) -> None:
+    """Require a mesh of devices, or None."""
+    if got is not None and not isinstance(got, jax.sharding.Mesh):
+        fail("mesh", repr(got), "a mesh (jaxfed.parallel.mesh()), or None for one device")
+
+
+def measures(got: Any) -> None:
+    """Require measures with tuples of dims, none of them the record's own."""
+    for i, measure in enumerate(got):
+        if not (hasattr(measure, "fn") and isinstance(measure.dims, tuple)) or "round" in measure.dims:
+            fail(f"measures[{i}]", repr(measure), 'Measure(fn, dims) with a tuple of dims that lacks "round"')
 
 
 def is_data(field: str, got: Any) -> None:

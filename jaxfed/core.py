@@ -80,14 +80,31 @@ def observe(
     return record
 
 
-def record_dims(algorithm, data: Data, measures: Sequence[Measure], key: Key) -> dict[str, tuple[str, ...]]:
-    """Return the names of the axes of every measured array. Raises ValueError where a measure names too few or many."""
+def record_dims(
+    key: Key, algorithm, scheduler, data: Data, measures: Sequence[Measure], coords: dict[str, Any]
+) -> dict[str, tuple[str, ...]]:
+    """Return the names of the axes of every measured array.
+
+    Raises ValueError, now rather than after the last round, where a record could not become a Dataset: a measure that
+    returns no dict, too few or too many axes, one axis of two lengths, or a name that is taken.
+    """
+    carry = jax.eval_shape(init, key, algorithm, data)
+    info = jax.eval_shape(one_round, key, algorithm, scheduler, data, carry)[1]
+    taken = {"time", "finite", "round", *coords, *info}
     dims: dict[str, tuple[str, ...]] = {}
+    lengths: dict[str, int] = {}
     for measure in measures:
-        state = jax.eval_shape(algorithm.init, key, data)
-        for name, array in jax.eval_shape(measure.fn, algorithm, state, data).items():
-            if array.ndim != len(measure.dims):
-                raise ValueError(f"measures: {name!r} has shape {array.shape}, wanted axes {measure.dims}")
+        found = jax.eval_shape(measure.fn, algorithm, carry.state, data)
+        if not isinstance(found, dict):
+            raise ValueError(f"measures: got a measure that returns {type(found).__name__}, wanted a dict of arrays")
+        for name, array in found.items():
+            if name in taken or "/" in name:
+                raise ValueError(f"measures: got the name {name!r}, wanted one without / and none of {sorted(taken)}")
+            axes = dict(zip(measure.dims, array.shape, strict=False))
+            if array.ndim != len(measure.dims) or any(lengths.setdefault(k, n) != n for k, n in axes.items()):
+                raise ValueError(
+                    f"measures: got shape {array.shape} for {name!r}, wanted axes {measure.dims} of lengths {lengths}"
+                )
             dims[name] = measure.dims
     return dims
 

@@ -12,6 +12,7 @@ import flax.linen as nn
 import flax.struct
 import jax
 import jax.numpy as jnp
+from flax.errors import InvalidRngError
 
 from jaxfed import losses, trees
 from jaxfed.conv import Cnn
@@ -60,12 +61,19 @@ class Model(flax.struct.PyTreeNode):
         return variables["params"]
 
     def outputs(self, params: Params, x: Array) -> Array:
-        """Return the network's outputs for rows x [b, ...]: [b, classes], or [b] for a single output."""
+        """Return the network's outputs for rows x [b, ...]: [b, classes], or [b] for a single output.
+
+        Raises ValueError for a flax module whose layers draw random numbers.
+        """
         if isinstance(params, Mixture):
             z_local, z_shared = self.outputs(params.local, x), self.outputs(params.shared, x)
             return params.weight * z_local + (1 - params.weight) * z_shared
         if isinstance(self.net, nn.Module):
-            z: Any = self.net.apply({"params": params}, x)
+            try:
+                z: Any = self.net.apply({"params": params}, x)
+            except InvalidRngError as error:
+                got = "a module whose layers draw random numbers (dropout)"
+                raise ValueError(f"model.net: got {got}, wanted a deterministic one") from error
         else:
             z = functions(self.net)[1](params, x)
         return z if self.classifies_many else z.reshape(z.shape[0])
@@ -108,7 +116,12 @@ def mean(values: Array, weight: Array | None) -> Array:
 
 def functions(net) -> tuple[Callable, Callable]:
     """Return (init, apply) of a network that is not a flax module."""
-    return (net.init, net.apply) if hasattr(net, "apply") else net
+    if hasattr(net, "init") and hasattr(net, "apply"):
+        return net.init, net.apply
+    if isinstance(net, tuple) and len(net) == 2 and all(map(callable, net)):
+        return net
+    wanted = "a module of flax.linen, or a pair of pure functions (init, apply)"
+    raise ValueError(f"model.net: got {type(net).__name__}, wanted {wanted}")
 
 
 @dataclass(frozen=True)

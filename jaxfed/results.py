@@ -1,7 +1,7 @@
 """Results as labelled arrays: from records to an xarray.Dataset, saving, and the summaries people report.
 
 Means come in two kinds, never under one name: over clients (each counts once) and over examples (each row counts once).
-Both ignore clients without rows of the part, whose entries are nan.
+All figures leave out clients without rows of the part, and nobody else: a client that diverged makes them nan.
 """
 
 import os
@@ -34,35 +34,54 @@ def to_dataset(
     return xr.Dataset(variables, {"round": np.asarray(rounds), "time": time, **coords}, attrs)
 
 
+def filled(values: xr.DataArray, size: xr.DataArray | None = None) -> xr.DataArray:
+    """Return the values of the clients that have rows of the part in the name; all where the name tells no part."""
+    name = f"{'_'.join(str(values.name).split('_')[1:2])}_size"
+    size = values.coords.get(name) if size is None else size
+    return values if size is None else values.isel(client=np.flatnonzero(np.asarray(size) > 0))
+
+
 def mean_over_clients(values: xr.DataArray) -> xr.DataArray:
-    """Return the mean in which each client counts once."""
-    return values.mean("client")
+    """Return the mean in which each client with rows counts once."""
+    return filled(values).mean("client", skipna=False)
 
 
 def mean_over_examples(values: xr.DataArray, size: xr.DataArray | None = None) -> xr.DataArray:
     """Return the mean in which each row counts once; `size` [client] defaults to that of the part in the name."""
     size = values[f"{str(values.name).split('_')[1]}_size"] if size is None else size
-    return values.weighted(size.where(size > 0, 0)).mean("client")
+    values = filled(values, size)
+    return values.weighted(size.sel(client=values["client"])).mean("client", skipna=False)
 
 
 def decile(values: xr.DataArray, which: int = 1) -> xr.DataArray:
     """Return the boundary of the `which`-th tenth of clients, counted from the lowest value."""
-    return values.quantile(which / 10, "client").drop_vars("quantile")
+    return filled(values).quantile(which / 10, "client", skipna=False).drop_vars("quantile")
 
 
 def worst(values: xr.DataArray) -> xr.DataArray:
     """Return the worst client's value: the least accuracy, or the greatest loss."""
-    return values.max("client") if str(values.name).endswith("loss") else values.min("client")
+    values = filled(values)
+    reduce = values.max if str(values.name).endswith("loss") else values.min
+    return reduce("client", skipna=False)
 
 
 def spread(values: xr.DataArray) -> xr.DataArray:
     """Return the standard deviation over clients, each counted once."""
-    return values.std("client")
+    return filled(values).std("client", skipna=False)
 
 
-def summary(ds: xr.Dataset, part: str = "test", model: str = "personal", round: int = -1) -> dict[str, float]:
-    """Return one record's figures (the last by default) of a model's accuracy on a part (the loss of a regression)."""
+def summary(
+    ds: xr.Dataset, part: str | None = None, model: str = "personal", round: int = -1
+) -> dict[str, float]:
+    """Return one record's figures (the last by default) of a model's accuracy on a part (the loss of a regression).
+
+    `part`: "test" where there are test rows, else "train". Raises ValueError for what was not recorded.
+    """
+    part = ("test" if f"{model}_test_loss" in ds else "train") if part is None else part
     name = f"{model}_{part}_accuracy" if f"{model}_{part}_accuracy" in ds else f"{model}_{part}_loss"
+    if name not in ds:
+        held = sorted(map(str, ds.data_vars))
+        raise ValueError(f"part, model: got {part!r}, {model!r}, wanted those of one of {held}")
     values, loss = ds[name].isel(round=round), name.endswith("loss")
     out = {
         "mean_over_clients": mean_over_clients(values),
@@ -85,6 +104,8 @@ def best_round(ds: xr.Dataset, by: str = "personal_validation_accuracy") -> int:
     if by not in ds:
         raise ValueError(f"by: got {by!r}, wanted one of {sorted(map(str, ds.data_vars))}")
     values = mean_over_clients(ds[by])
+    if values.isnull().all():
+        raise ValueError(f"by: got {by!r}, which is nan in every record, wanted a run that did not diverge")
     return int((values.idxmin("round") if by.endswith("loss") else values.idxmax("round")).item())
 
 
@@ -108,14 +129,25 @@ def save_dataset(ds: xr.Dataset, path: str | os.PathLike) -> None:
     os.close(handle)
     try:
         ds.to_netcdf(temporary, engine="h5netcdf")
+        share(temporary)
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def share(path: str | os.PathLike) -> None:
+    """Give a temporary file, made for its owner alone, the permissions that a new file has."""
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(path, 0o666 & ~mask)
 
 
 def load_dataset(path: str | os.PathLike) -> xr.Dataset:
     """Read a Dataset whole. Raises FileNotFoundError where there is none."""
     if not Path(path).is_file():
         raise FileNotFoundError(f"path: got {path}, wanted a NetCDF file written by save")
-    with xr.open_dataset(path, engine="h5netcdf") as ds:
-        return ds.load()
+    try:
+        with xr.open_dataset(path, engine="h5netcdf") as ds:
+            return ds.load()
+    except OSError as error:
+        raise ValueError(f"path: got {path}, wanted a NetCDF file written by save ({error})") from error

@@ -1,10 +1,7 @@
 """The host's side of one run: check, place, loop over recorded windows, show progress, label the results."""
 
-import contextlib
 import os
-import signal
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Sequence
@@ -19,7 +16,7 @@ import numpy as np
 import xarray as xr
 from jax.sharding import Mesh
 
-from jaxfed import checkpoint, checks, core, parallel, results
+from jaxfed import checkpoint, checks, core, interrupts, parallel, results
 from jaxfed.types import Carry, Measure
 
 
@@ -28,6 +25,11 @@ class Run(NamedTuple):
 
     dataset: xr.Dataset
     state: Any
+
+    def __repr__(self) -> str:
+        """Say what there is, without the state's arrays."""
+        sizes = ", ".join(f"{name}: {size}" for name, size in self.dataset.sizes.items())
+        return f"Run(dataset=<{sizes}; {', '.join(map(str, self.dataset.data_vars))}>, state=...)"
 
     def save(self, folder: str | os.PathLike, overwrite: bool = False) -> None:
         """Write `results.nc` and `state.pkl` into a folder; FileExistsError if it holds results already."""
@@ -41,7 +43,14 @@ class Run(NamedTuple):
 def load(folder: str | os.PathLike, allow: tuple[str, ...] = ()) -> Run:
     """Read a run written by `Run.save`. `allow`: packages of your own whose states it may hold."""
     folder = Path(folder)
-    return Run(results.load_dataset(folder / "results.nc"), checkpoint.load_state(folder / "state.pkl", allow))
+    found = Run(results.load_dataset(folder / "results.nc"), checkpoint.load_state(folder / "state.pkl", allow))
+    last, of_state = int(found.dataset["round"][-1]), getattr(getattr(found.state, "server", None), "round", None)
+    if of_state is not None and int(of_state) != last:
+        raise ValueError(
+            f"path: got {folder}, whose results end at round {last} and whose state at round {int(of_state)};"
+            " wanted the two files of one save (was one cut short?)"
+        )
+    return found
 
 
 def run(
@@ -80,47 +89,59 @@ def run(
 
     Raises ValueError, with the field, what it got and what it wanted, for settings that don't go together.
     """
+    data, scheduler, done, key, seed = prepare(seed, algorithm, data, test, validation, scheduler, state, num_rounds)
     checks.rounds(num_rounds, every, chunk, group)
+    checks.mesh(mesh)
+    attrs = describe(seed, algorithm, scheduler, num_rounds, every, mesh) | data.attributes(algorithm)
+    algorithm, scheduler = cast(algorithm, to_float=True), cast(scheduler)
+    with interrupts.deferred() as interrupted:
+        placed = data.place(algorithm, scheduler, mesh, group)
+        added = tuple(measures or ())
+        checks.measures(added)
+        recorded = (*data.default_measures(), *added)
+        dims = core.record_dims(key, algorithm, scheduler, placed, recorded, data.coords())
+
+        carry = _start(key, algorithm, placed)
+        if state is not None:
+            carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), data.fit_state(state, carry.state))
+        carry = parallel.put_carry(carry, mesh)
+        rounds, records = [done], [jax.device_get(_observe(mesh, recorded, algorithm, placed, carry))]
+        end, pace = done + num_rounds, Pace(chunk)
+        with progress_bar(progress, num_rounds) as bar:
+            while rounds[-1] < end and not interrupted.is_set():
+                now, goal = rounds[-1], min(rounds[-1] + every, end)
+                while True:
+                    length = min(goal - now, pace.rounds)
+                    with pace:
+                        carry, info = _advance(mesh, key, algorithm, scheduler, placed, carry, length)
+                        jax.block_until_ready(info)
+                    now += length
+                    bar.update(length)
+                    if now == goal or interrupted.is_set():
+                        break
+                records.append(jax.device_get(_observe(mesh, recorded, algorithm, placed, carry) | info))
+                rounds.append(now)
+                _headline(bar, records[-1])
+        if rounds[-1] < end:
+            warnings.warn(f"interrupted: returning the first {rounds[-1] - done} of {num_rounds} rounds", stacklevel=2)
+        dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
+        _warn_if_diverged(dataset)
+        return Run(dataset, data.trim_state(carry.state))
+
+
+def prepare(
+    seed: Any, algorithm: Any, data: Any, test: Any, validation: Any, scheduler: Any, state: Any, num_rounds: int
+) -> tuple[Any, Any, int, jax.Array, Any]:
+    """Return (data, scheduler, rounds done, key, what to record of the seed) after every check of the settings."""
     for field, part in (("data", data), ("test", test), ("validation", validation)):
         checks.is_data(field, part)
+    checks.whole("num_rounds", num_rounds, 1)
+    checks.is_algorithm("algorithm", algorithm)
     data = data.join(test, validation)
     scheduler = data.default_scheduler() if scheduler is None else scheduler
     done = 0 if state is None else data.rounds_done(state)
     data.check(algorithm, scheduler, done + num_rounds)
-    key, seed = checks.seed(seed)
-    attrs = describe(seed, algorithm, scheduler, num_rounds, every, mesh) | data.attributes(algorithm)
-    algorithm, scheduler = cast(algorithm, to_float=True), cast(scheduler)
-    placed = data.place(algorithm, scheduler, mesh, group)
-    measures = (*data.default_measures(), *(measures or ()))
-    dims = core.record_dims(algorithm, placed, measures, key)
-
-    carry = _start(key, algorithm, placed)
-    if state is not None:
-        carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), data.fit_state(state, carry.state))
-    carry = parallel.put_carry(carry, mesh)
-    first = int(carry.round)
-    rounds, records = [first], [jax.device_get(_observe(mesh, measures, algorithm, placed, carry))]
-    with progress_bar(progress, num_rounds) as bar, _deferred_interrupt() as interrupted:
-        pace = Pace(chunk)
-        while rounds[-1] < first + num_rounds and not interrupted.is_set():
-            now, goal = rounds[-1], min(rounds[-1] + every, first + num_rounds)
-            while True:
-                length = min(goal - now, pace.rounds)
-                with pace:
-                    carry, info = _advance(mesh, key, algorithm, scheduler, placed, carry, length)
-                    jax.block_until_ready(info)
-                now += length
-                bar.update(length)
-                if now == goal or interrupted.is_set():
-                    break
-            records.append(jax.device_get(_observe(mesh, measures, algorithm, placed, carry) | info))
-            rounds.append(now)
-            _headline(bar, records[-1])
-    if rounds[-1] < first + num_rounds:
-        warnings.warn(f"interrupted: returning the first {rounds[-1] - first} of {num_rounds} rounds", stacklevel=2)
-    dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
-    _warn_if_diverged(dataset)
-    return Run(dataset, data.trim_state(carry.state))
+    return data, scheduler, done, *checks.seed(seed)
 
 
 def cast(tree: Any, to_float: bool = False) -> Any:
@@ -198,26 +219,6 @@ def progress_bar(progress: bool | None, total: int) -> Any:
     else:
         from tqdm import tqdm
     return tqdm(total=total, unit="round", disable=not wanted)
-
-
-@contextlib.contextmanager
-def _deferred_interrupt():
-    """Yield an event that the first Ctrl-C sets, in place of an exception amid a device call; the second raises."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-
-    def handler(signum, frame):
-        if event.is_set():
-            raise KeyboardInterrupt
-        event.set()
-
-    old = signal.signal(signal.SIGINT, handler)
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGINT, old)
 
 
 def _warn_if_diverged(dataset: xr.Dataset) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from jaxfed import checks, runner
+from jaxfed import checks, interrupts, runner
 from jaxfed.types import Algorithm
 
 BY_ALGORITHM = ("bytes_per_visit", "parameters")  # attributes of a run that become coordinates of the algorithms
@@ -46,7 +46,10 @@ def compare(
     numbers = _seeds(seed, seeds)
     checks.rounds(run_options.get("num_rounds"), run_options.get("every", 1), run_options.get("chunk"))
     length, finished = run_options["num_rounds"], {}
-    with runner.progress_bar(progress, length * len(algorithms) * len(numbers)) as bar:
+    shared = (test, validation, run_options.get("scheduler"), run_options.get("state"), length)
+    for algorithm in algorithms.values():  # all of them before the first runs
+        runner.prepare(numbers[0], algorithm, data, *shared)
+    with interrupts.deferred(), runner.progress_bar(progress, length * len(algorithms) * len(numbers)) as bar:
         for name, algorithm in algorithms.items():
             lanes = []
             for number in numbers:

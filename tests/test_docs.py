@@ -6,19 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import jaxfed as jf
 from jaxfed import testing
 
 ROOT = Path(__file__).parents[1]
-IMPORTS = """
-from typing import Any
-import jax
-from flax.struct import PyTreeNode, field
-from jaxfed import steps, trees
-from jaxfed.horizontal import personal
-from jaxfed.horizontal.federate import federate, start
-from jaxfed.horizontal.local import run_steps
-from jaxfed.horizontal.server import apply_update, start_server
-"""
 
 
 def blocks(name):
@@ -37,10 +28,8 @@ def test_readme(number, tmp_path, monkeypatch):
 
 def test_contributing(tmp_path):
     (example,) = blocks("CONTRIBUTING.md")
-    (tmp_path / "fedprox.py").write_text(IMPORTS + example)
+    (tmp_path / "fedprox.py").write_text(example + "\n")
     names = runpy.run_path(str(tmp_path / "fedprox.py"))
-    import jaxfed as jf
-
     model, data = jf.models.logistic_regression(3), testing.ragged_data()
     fedprox = names["FedProx"](model, local_steps=2, batch_size=4)
     testing.check_row_padding(fedprox, data, 3)

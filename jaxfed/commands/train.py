@@ -7,7 +7,7 @@ from typing import Any
 import xarray as xr
 
 import jaxfed as jf
-from jaxfed import checks, results
+from jaxfed import checks, interrupts, results
 from jaxfed.commands import build, report, settings
 from jaxfed.commands import options as o
 from jaxfed.commands.figure import run_figure
@@ -31,10 +31,11 @@ def train(command: str, options: Any) -> int:
     start = _start(options)
     arguments, model = _prepare(options)
     algorithm = build.algorithm(command, options, model)
-    run = jf.run(options.running.seed, algorithm, state=None if start is None else start.state, **arguments)
-    if options.output.out is not None:
-        run.save(options.output.out, overwrite=True)
-    _finish(command, options, run.dataset)
+    with interrupts.deferred():  # until the files are written
+        run = jf.run(options.running.seed, algorithm, state=None if start is None else start.state, **arguments)
+        if options.output.out is not None:
+            run.save(options.output.out, overwrite=True)
+        _finish(command, options, run.dataset)
     done = int(run.dataset["round"][-1] - run.dataset["round"][0])
     return 0 if done == options.running.rounds else INTERRUPTED
 
@@ -49,14 +50,15 @@ def compare(options: Any) -> int:
     arguments, model = _prepare(options)
     data = arguments.pop("data")
     algorithms = {name: build.algorithm(name, options, model) for name in options.algorithms}
-    ds = compare_algorithms(
-        algorithms, options.running.seed, data.train, test=data.test, validation=data.validation, seeds=options.seeds,
-        **arguments,
-    )  # fmt: skip
-    if options.output.out is not None:
-        (Path(options.output.out) / STATE).unlink(missing_ok=True)
-        results.save_dataset(ds, Path(options.output.out) / RESULTS)
-    _finish("compare", options, ds)
+    parts = dict(test=data.test, validation=data.validation)
+    with interrupts.deferred():  # until the files are written
+        ds = compare_algorithms(
+            algorithms, options.running.seed, data.train, seeds=options.seeds, **parts, **arguments
+        )
+        if options.output.out is not None:
+            (Path(options.output.out) / STATE).unlink(missing_ok=True)
+            results.save_dataset(ds, Path(options.output.out) / RESULTS)
+        _finish("compare", options, ds)
     return 0 if ds.sizes["algorithm"] == len(algorithms) else INTERRUPTED
 
 

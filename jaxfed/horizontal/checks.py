@@ -27,11 +27,19 @@ COUNTS = ("local_steps", "batch_size", "local_epochs", "tune_steps")
 
 def pool(x: Any, y: Any, name: str = "data") -> tuple[np.ndarray, np.ndarray]:
     """Return features and labels as arrays after checking lengths, finiteness and class numbers."""
-    x, y = np.asarray(x), np.asarray(y)
-    if x.ndim < 2 or not np.issubdtype(x.dtype, np.number):
+    try:
+        x, y = np.asarray(x), np.asarray(y)
+    except ValueError:
+        fail(name, "rows of unequal shapes", "arrays x [rows, features...] and y [rows]")
+    if x.ndim < 2 or x.dtype.kind not in "biuf":
         fail(f"{name}.x", f"shape {x.shape} of {x.dtype}", "numbers of shape [rows, features...]")
     if y.ndim != 1 or len(x) != len(y):
         fail(f"{name}.y", f"shape {y.shape}", f"({len(x)},), one label for each row of x")
+    if y.dtype.kind not in "biuf":
+        fail(f"{name}.y", f"labels of {y.dtype}", "class numbers or real targets")
+    for field, a in (("x", x), ("y", y)):
+        if a.dtype.kind in "iu" and a.size and (int(a.min()) < -(2**31) or int(a.max()) >= 2**31):
+            fail(f"{name}.{field}", f"the integer {a.max() if a.max() >= 2**31 else a.min()}", "integers of 32 bits")
     if not len(x):
         fail(f"{name}.x", "no rows", "at least one")
     for field, a in (("x", x), ("y", y)):
@@ -144,6 +152,8 @@ def labels(model: Any, part: Any, name: str) -> None:
 def schedule(scheduler: Any, algorithm: Any, num_clients: int, last_round: int) -> None:
     """Check a horizontal scheduler, and those it holds, against the algorithm and the number of clients."""
     algorithm = getattr(algorithm, "inner", algorithm)
+    if not callable(scheduler) or isinstance(scheduler, type) or not hasattr(scheduler, "cohort_size"):
+        fail("scheduler", repr(scheduler), "a scheduler, say UniformCohort(num_clients, cohort_size)")
     if hasattr(scheduler, "inner"):
         schedule(scheduler.inner, algorithm, num_clients, last_round)
     if hasattr(scheduler, "interval"):  # FromSpeeds: a client that needs longer than the bound allows
@@ -169,6 +179,8 @@ def schedule(scheduler: Any, algorithm: Any, num_clients: int, last_round: int) 
     if hasattr(scheduler, "delay"):
         _per_client("scheduler.delay", scheduler.delay, num_clients, scalar=True)
         numbers("scheduler.delay", scheduler.delay, 0, bound)
+        if np.any(np.asarray(scheduler.delay) % 1):
+            fail("scheduler.delay", scheduler.delay, "whole rounds")
     if hasattr(scheduler, "events"):
         _replay(scheduler.events, num_clients, bound, last_round)
 
@@ -180,6 +192,12 @@ def _per_client(field: str, got: Any, num_clients: int, scalar: bool) -> None:
 
 def _replay(events: Any, num_clients: int, bound: int, last_round: int) -> None:
     ids = np.asarray(events.ids)
+    if ids.ndim != 2 or ids.dtype.kind not in "iu":
+        fail("scheduler.events.ids", f"{ids.dtype} of shape {ids.shape}", "integers [rounds, slots]")
+    for field, shape in (("time", ids.shape[:1]), ("active", ids.shape), ("delay", ids.shape)):
+        table = getattr(events, field)
+        if table is not None and np.shape(table) != shape:
+            fail(f"scheduler.events.{field}", f"shape {np.shape(table)}", str(shape))
     if len(ids) < last_round:
         fail("scheduler.events", f"{len(ids)} rounds", f"at least {last_round}, the last round of the run")
     if ids.size and (ids.min() < 0 or ids.max() >= num_clients):

@@ -39,6 +39,7 @@ def evaluate(algorithm, state: FedState, data: Any) -> dict[str, Array]:
                 record[f"{name}_{part}_loss"] = some(mean(model.losses(z, y), weight) + model.penalty(params))
                 right = model.correct(z, y)
                 if right is not None:
+                    right = right & jnp.isfinite(z.reshape(z.shape[0], -1)).all(axis=1)  # nan decides for no class
                     record[f"{name}_{part}_accuracy"] = some(mean(right.astype(weight.dtype), weight))
         return record
 
