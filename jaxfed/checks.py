@@ -80,6 +80,12 @@ def measures(got: Any) -> None:
             fail(f"measures[{i}]", repr(measure), 'Measure(fn, dims) with a tuple of dims that lacks "round"')
 
 
+def distinct(field: str, names: Any, others: Any) -> None:
+    """Require that no name is among the others."""
+    if taken := set(names) & set(others):
+        fail(field, f"the name {min(taken)!r}", f"one that the round does not report: {sorted(others)}")
+
+
 def is_data(field: str, got: Any) -> None:
     """Require something that the driver can ask for its parts: ClientData, FedData."""
     if got is not None and not (hasattr(got, "join") and hasattr(got, "train")):

@@ -81,20 +81,18 @@ def observe(
 
 
 def record_dims(
-    key: Key, algorithm, scheduler, data: Data, measures: Sequence[Measure], coords: dict[str, Any]
+    key: Key, algorithm, data: Data, measures: Sequence[Measure], taken: set[str]
 ) -> dict[str, tuple[str, ...]]:
     """Return the names of the axes of every measured array.
 
     Raises ValueError, now rather than after the last round, where a record could not become a Dataset: a measure that
     returns no dict, too few or too many axes, one axis of two lengths, or a name that is taken.
     """
-    carry = jax.eval_shape(init, key, algorithm, data)
-    info = jax.eval_shape(one_round, key, algorithm, scheduler, data, carry)[1]
-    taken = {"time", "finite", "round", *coords, *info}
+    state = jax.eval_shape(algorithm.init, key, data)
     dims: dict[str, tuple[str, ...]] = {}
     lengths: dict[str, int] = {}
     for measure in measures:
-        found = jax.eval_shape(measure.fn, algorithm, carry.state, data)
+        found = jax.eval_shape(measure.fn, algorithm, state, data)
         if not isinstance(found, dict):
             raise ValueError(f"measures: got a measure that returns {type(found).__name__}, wanted a dict of arrays")
         for name, array in found.items():

@@ -99,7 +99,7 @@ def run(
         added = tuple(measures or ())
         checks.measures(added)
         recorded = (*data.default_measures(), *added)
-        dims = core.record_dims(key, algorithm, scheduler, placed, recorded, data.coords())
+        dims = core.record_dims(key, algorithm, placed, recorded, {"time", "finite", "round", *data.coords()})
 
         carry = _start(key, algorithm, placed)
         if state is not None:
@@ -117,6 +117,7 @@ def run(
                         jax.block_until_ready(info)
                     now += length
                     bar.update(length)
+                    checks.distinct("measures", dims, info)
                     if now == goal or interrupted.is_set():
                         break
                 records.append(jax.device_get(_observe(mesh, recorded, algorithm, placed, carry) | info))

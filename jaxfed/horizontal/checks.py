@@ -152,7 +152,7 @@ def labels(model: Any, part: Any, name: str) -> None:
 def schedule(scheduler: Any, algorithm: Any, num_clients: int, last_round: int) -> None:
     """Check a horizontal scheduler, and those it holds, against the algorithm and the number of clients."""
     algorithm = getattr(algorithm, "inner", algorithm)
-    if not callable(scheduler) or isinstance(scheduler, type) or not hasattr(scheduler, "cohort_size"):
+    if not callable(scheduler) or isinstance(scheduler, type):
         fail("scheduler", repr(scheduler), "a scheduler, say UniformCohort(num_clients, cohort_size)")
     if hasattr(scheduler, "inner"):
         schedule(scheduler.inner, algorithm, num_clients, last_round)
