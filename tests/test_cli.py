@@ -217,9 +217,12 @@ import os, signal, sys, threading, time
 from jaxfed.cli import main
 
 def interrupt():
-    while signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # until the run minds Ctrl-C itself
+    def advanced():  # until the first rounds are compiled and under way
+        advance = getattr(sys.modules.get("jaxfed.runner"), "_advance", None)
+        return advance is not None and advance._cache_size() > 0
+    while not advanced():
         time.sleep(0.01)
-    time.sleep(2)
+    time.sleep(1)
     os.kill(os.getpid(), signal.SIGINT)
 
 threading.Thread(target=interrupt, daemon=True).start()
