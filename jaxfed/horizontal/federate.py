@@ -104,8 +104,8 @@ def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> t
     first, late = trees.take(state.clients, position[0, 0]), None if delay is None else delay[0, 0]
     shapes = jax.eval_shape(one, position[0, 0], late, first)[0]
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    start = (zeros, state.clients, read_rows(state.clients, 0))
-    sums, clients, _ = jax.lax.fori_loop(0, rounds, group, start)
+    carry = (zeros, state.clients, read_rows(state.clients, 0))
+    sums, clients, _ = jax.lax.fori_loop(0, rounds, group, carry)
     sums = parallel.reduce_sum(layout.axis, sums)
 
     scale = jnp.where(sums.weight > 0, 1 / jnp.where(sums.weight > 0, sums.weight, 1), 0)
