@@ -1,6 +1,6 @@
 """Local steps a second of FedAvg and APFL: jaxfed on one and on two CPU devices, PyTorch, and the obvious JAX form.
 
-    python -m benchmarks.horizontal                 # all three models, about ten minutes on two cores
+    python -m benchmarks.horizontal                 # all three models, about seven minutes on two cores
     python -m benchmarks.horizontal logistic        # one of logistic, mlp, cnn
 
 Alternatives take turns; the table gives the median and the range over the turns. Each library has a process of its own
