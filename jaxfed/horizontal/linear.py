@@ -3,7 +3,7 @@
 A linear model's outputs are linear in its parameters, so the mixture's outputs are the mixture of outputs and alpha's
 gradient is an inner product of outputs: <v - w, grad f(vbar)> = sum (z_v - z_w) r. w and v are stacked on the output
 axis, so a step is one forward and one backward product and one pass over the parameters: 1.1 to 1.4 times as fast as
-the plain form (`apfl.plain_steps`; `benchmarks.horizontal`, 784 x 10 on two cores), to which it is equal up to rounding.
+the plain form (`apfl.plain_steps`; `benchmarks.horizontal`, 784 x 10, two cores), to which it is equal up to rounding.
 """
 
 import jax
