@@ -83,7 +83,7 @@ def program(algorithm, clients, devices: int):
 
     mesh = jf.parallel.mesh(client=devices) if devices > 1 else None
     algorithm = runner.cast(algorithm, to_float=True)
-    whole = clients.join()
+    whole = clients.with_parts()
     scheduler = runner.cast(whole.default_scheduler())
     placed = whole.place(algorithm, scheduler, mesh)
     key = jax.random.key(0)

@@ -45,6 +45,11 @@ def rounds(num_rounds: Any, every: Any, chunk: Any = None, group: Any = None) ->
     """Require sensible lengths of a run, in rounds, and a sensible group of clients."""
     whole("num_rounds", num_rounds, 1)
     whole("every", every, 1)
+    pieces(chunk, group)
+
+
+def pieces(chunk: Any, group: Any) -> None:
+    """Require a sensible number of rounds and of clients to hand to the device at once, or None."""
     for field, value in (("chunk", chunk), ("group", group)):
         if value is not None:
             whole(field, value, 1)
@@ -87,9 +92,9 @@ def distinct(field: str, names: Any, others: Any) -> None:
 
 
 def is_data(field: str, got: Any) -> None:
-    """Require something that the driver can ask for its parts: ClientData, FedData."""
-    if got is not None and not (hasattr(got, "join") and hasattr(got, "train")):
-        fail(field, type(got).__name__, "ClientData (ClientData.from_list makes it from arrays) or FedData")
+    """Require something that the driver can ask for its parts: ClientData, PartyData, or what joins several of one."""
+    if got is not None and not (hasattr(got, "with_parts") and hasattr(got, "train")):
+        fail(field, type(got).__name__, "ClientData (ClientData.from_list makes it of arrays) or PartyData (vertical.split)")
 
 
 def same_structure(state: Any, like: Any) -> None:

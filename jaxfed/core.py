@@ -24,6 +24,8 @@ def init(key: Key, algorithm: Algorithm, data: Data) -> Carry:
 
 def one_round(key: Key, algorithm: Algorithm, scheduler: Scheduler, data: Data, carry: Carry) -> tuple[Carry, Info]:
     """Return the carry after one more round, and what there was to see."""
+    if hasattr(algorithm, "prepare"):
+        return _advance_in_blocks(key, algorithm, scheduler, data, carry, 1)
     _, event_key, step_key = jax.random.split(key, 3)
     event = scheduler(jax.random.fold_in(event_key, carry.round), carry.round)
     state, info = algorithm.step(jax.random.fold_in(step_key, carry.round), carry.state, data, event)
@@ -37,7 +39,11 @@ def advance(
 
     `num_rounds` is traced, so one program serves windows of every length. That also keeps the compiled body, and so
     every bit of the result, the same however a run is cut. It must not be batched by vmap.
+
+    Where the algorithm has `prepare`, events are prepared in blocks: see `types.Algorithm`.
     """
+    if hasattr(algorithm, "prepare"):
+        return _advance_in_blocks(key, algorithm, scheduler, data, carry, num_rounds)
     shapes = jax.eval_shape(lambda c: one_round(key, algorithm, scheduler, data, c)[1], carry)
     info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
@@ -45,6 +51,35 @@ def advance(
         return one_round(key, algorithm, scheduler, data, carry_info[0])
 
     return jax.lax.fori_loop(0, num_rounds, body, (carry, info))
+
+
+def _advance_in_blocks(
+    key: Key, algorithm: Any, scheduler: Scheduler, data: Data, carry: Carry, num_rounds: Array | int
+) -> tuple[Carry, Info]:
+    size = algorithm.block_size(data)
+    _, event_key, step_key = jax.random.split(key, 3)
+    end = carry.round + num_rounds
+
+    def prepared(carry):
+        rounds = carry.round + jnp.arange(size)
+        events = jax.vmap(lambda t: scheduler(jax.random.fold_in(event_key, t), t))(rounds)
+        return algorithm.prepare(step_key, carry.state, data, events)
+
+    def play(events, i, carry):
+        event = jax.tree.map(lambda x: x[i], events)
+        state, info = algorithm.step(jax.random.fold_in(step_key, carry.round), carry.state, data, event)
+        return Carry(carry.round + 1, jnp.asarray(event.time, carry.time.dtype), state), info
+
+    def block(carry_info):
+        carry, info = carry_info
+        state, events, length = prepared(carry)
+        # blocks end where `size` divides the round, so what `prepare` does at such rounds depends on no cut
+        length = jnp.minimum(jnp.minimum(length, size - carry.round % size), end - carry.round)
+        return jax.lax.fori_loop(0, length, lambda i, both: play(events, i, both[0]), (carry._replace(state=state), info))
+
+    shapes = jax.eval_shape(lambda c: play(prepared(c)[1], 0, c)[1], carry)
+    info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    return jax.lax.while_loop(lambda both: both[0].round < end, block, (carry, info))
 
 
 def advance_on(mesh: Mesh | None, key: Key, algorithm, scheduler, data: Data, carry: Carry, num_rounds):

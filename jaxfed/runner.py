@@ -17,7 +17,7 @@ import xarray as xr
 from jax.sharding import Mesh
 
 from jaxfed import checkpoint, checks, core, interrupts, parallel, results
-from jaxfed.types import Carry, Measure
+from jaxfed.types import Carry, Measure, Timetable
 
 
 class Run(NamedTuple):
@@ -61,8 +61,8 @@ def run(
     test: Any = None,
     validation: Any = None,
     scheduler: Any = None,
-    num_rounds: int,
-    every: int = 1,
+    num_rounds: Any,
+    every: Any = 1,
     measures: Sequence[Measure] | None = None,
     state: Any = None,
     chunk: int | None = None,
@@ -89,11 +89,11 @@ def run(
 
     Raises ValueError, with the field, what it got and what it wanted, for settings that don't go together.
     """
-    data, scheduler, done, key, seed = prepare(seed, algorithm, data, test, validation, scheduler, state, num_rounds)
-    checks.rounds(num_rounds, every, chunk, group)
-    checks.mesh(mesh)
+    options = (test, validation, scheduler, state, num_rounds, every, mesh)
+    data, scheduler, timetable, key, seed = prepare(seed, algorithm, data, *options)
+    checks.pieces(chunk, group)
     attrs = describe(seed, algorithm, scheduler, num_rounds, every, mesh) | data.attributes(algorithm)
-    algorithm, scheduler = cast(algorithm, to_float=True), cast(scheduler)
+    algorithm, scheduler = cast(algorithm, to_float=True), cast(timetable.scheduler)
     with interrupts.deferred() as interrupted:
         placed = data.place(algorithm, scheduler, mesh, group)
         added = tuple(measures or ())
@@ -103,14 +103,15 @@ def run(
 
         carry = _start(key, algorithm, placed)
         if state is not None:
+            done = timetable.stops[0]
             carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), data.fit_state(state, carry.state))
         carry = parallel.put_carry(carry, mesh)
-        rounds, records = [done], [jax.device_get(_observe(mesh, recorded, algorithm, placed, carry))]
-        end, pace = done + num_rounds, Pace(chunk)
-        with progress_bar(progress, num_rounds) as bar:
-            while rounds[-1] < end and not interrupted.is_set():
-                now, goal = rounds[-1], min(rounds[-1] + every, end)
-                while True:
+        last = timetable.rounds[-1]
+        rounds, now, pace = timetable.rounds[:1], timetable.stops[0], Pace(chunk)
+        records = [jax.device_get(_observe(mesh, recorded, algorithm, placed, carry)) | timetable.columns(now)]
+        with progress_bar(progress, timetable.stops[-1] - now) as bar:
+            for label, goal in zip(timetable.rounds[1:], timetable.stops[1:], strict=True):
+                while now < goal:
                     length = min(goal - now, pace.rounds)
                     with pace:
                         carry, info = _advance(mesh, key, algorithm, scheduler, placed, carry, length)
@@ -118,31 +119,37 @@ def run(
                     now += length
                     bar.update(length)
                     checks.distinct("measures", dims, info)
-                    if now == goal or interrupted.is_set():
-                        break
-                records.append(jax.device_get(_observe(mesh, recorded, algorithm, placed, carry) | info))
-                rounds.append(now)
+                    if interrupted.is_set() and (now < goal or goal < timetable.stops[-1]):
+                        label, goal, end = min(now, label), now, timetable.ending(now)
+                        if end is not None:
+                            timetable, scheduler, goal = end, cast(end.scheduler), end.stops[-1]
+                record = jax.device_get(_observe(mesh, recorded, algorithm, placed, carry) | info)
+                records.append(record | timetable.columns(now))
+                rounds.append(label)
                 _headline(bar, records[-1])
-        if rounds[-1] < end:
-            warnings.warn(f"interrupted: returning the first {rounds[-1] - done} of {num_rounds} rounds", stacklevel=2)
+                if interrupted.is_set():
+                    break
+        if rounds[-1] < last:
+            done = rounds[-1] - rounds[0]
+            warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds", stacklevel=2)
         dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
         _warn_if_diverged(dataset)
-        return Run(dataset, data.trim_state(carry.state))
+        return Run(dataset, data.final(carry.state, timetable, now))
 
 
 def prepare(
-    seed: Any, algorithm: Any, data: Any, test: Any, validation: Any, scheduler: Any, state: Any, num_rounds: int
-) -> tuple[Any, Any, int, jax.Array, Any]:
-    """Return (data, scheduler, rounds done, key, what to record of the seed) after every check of the settings."""
+    seed: Any, algorithm: Any, data: Any, test: Any, validation: Any, scheduler: Any, state: Any,
+    num_rounds: Any, every: Any = 1, mesh: Any = None,
+) -> tuple[Any, Any, Timetable, jax.Array, Any]:
+    """Return (data, scheduler, timetable, key, what to record of the seed) after every check of the settings."""
     for field, part in (("data", data), ("test", test), ("validation", validation)):
         checks.is_data(field, part)
-    checks.whole("num_rounds", num_rounds, 1)
+    checks.mesh(mesh)
     checks.is_algorithm("algorithm", algorithm)
-    data = data.join(test, validation)
+    data = data.with_parts(test, validation)
     scheduler = data.default_scheduler() if scheduler is None else scheduler
-    done = 0 if state is None else data.rounds_done(state)
-    data.check(algorithm, scheduler, done + num_rounds)
-    return data, scheduler, done, *checks.seed(seed)
+    timetable = data.timetable(algorithm, scheduler, state, num_rounds, every, mesh)
+    return data, scheduler, timetable, *checks.seed(seed)
 
 
 def cast(tree: Any, to_float: bool = False) -> Any:
@@ -159,14 +166,14 @@ def cast(tree: Any, to_float: bool = False) -> Any:
     return jax.tree.map(leaf, tree, is_leaf=lambda x: isinstance(x, list))
 
 
-def describe(seed: Any, algorithm: Any, scheduler: Any, num_rounds: int, every: int, mesh: Mesh | None) -> dict:
+def describe(seed: Any, algorithm: Any, scheduler: Any, num_rounds: Any, every: Any, mesh: Mesh | None) -> dict:
     """Return what tells a run from another: settings, versions, device."""
     return {
         "algorithm": repr(algorithm),
         "scheduler": repr(scheduler),
         "seed": seed,
-        "num_rounds": num_rounds,
-        "every": every,
+        "num_rounds": num_rounds if isinstance(num_rounds, int) else repr(num_rounds),
+        "every": every if isinstance(every, int) else repr(every),
         "devices": 1 if mesh is None else mesh.size,
         "device": jax.devices()[0].device_kind,
         "x64": int(jax.config.read("jax_enable_x64")),
@@ -201,7 +208,7 @@ class Pace:
             self.rounds = self.rounds * 2 if time.perf_counter() - self.start < 0.25 else max(self.rounds // 2, 1)
 
 
-HEADLINES = ("personal_test_accuracy", "personal_train_accuracy", "personal_test_loss", "personal_train_loss")
+HEADLINES = ("personal_test_accuracy", "personal_train_accuracy", "personal_test_loss", "personal_train_loss", "objective")
 
 
 def _headline(bar: Any, record: dict[str, np.ndarray]) -> None:

@@ -19,7 +19,13 @@ Params = Any  # the parameters of a model
 
 
 class Algorithm(Protocol):
-    """A frozen pytree of hyperparameters with two pure methods."""
+    """A frozen pytree of hyperparameters with two pure methods.
+
+    It may have two more, for what can be looked up for many rounds at once, before they are played one by one:
+    `block_size(data) -> int`, static, and `prepare(key, state, data, events) -> (state, events, length)`, where events
+    have a first axis of that size, the returned ones are what `step` then gets one by one, and only the first `length`
+    of them are played before `prepare` is called again. Blocks must never change a result.
+    """
 
     def init(self, key: Key, data: Data) -> State:
         """Return the state before the first round."""
@@ -48,6 +54,21 @@ class Measure(NamedTuple):
     fn: Callable[[Any, State, Data], dict[str, Array]]
     dims: tuple[str, ...] = ()
     per_device: bool = False
+
+
+class Timetable(NamedTuple):
+    """The rounds of one run, as its data lay them out: the device's scheduler, and when to record.
+
+    `stops`: rounds of the device after which to record, the first (before any) included; `rounds`: what the records are
+    called. `columns(stop)` returns what the schedule itself tells of that moment, numbers to add to the record.
+    `ending(stop)`: for a run that is interrupted there, the timetable of the rounds that bring it to an orderly end.
+    """
+
+    scheduler: Any
+    rounds: list[int]
+    stops: list[int]
+    columns: Callable[[int], dict[str, Any]] = lambda stop: {}
+    ending: Callable[[int], "Timetable | None"] = lambda stop: None
 
 
 class Carry(NamedTuple):

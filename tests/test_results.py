@@ -65,7 +65,7 @@ def test_the_record_before_the_first_round(out):
 
 def test_personal_metrics_follow_the_personal_models(out):
     """Another v of client 2 moves client 2's personal metrics and nothing else (PFLlib #51)."""
-    data = TRAIN.join(TEST).place(ALGORITHM, jf.horizontal.FullParticipation(5))
+    data = TRAIN.with_parts(TEST).place(ALGORITHM, jf.horizontal.FullParticipation(5))
     v = jax.tree.map(lambda x: x.at[2].add(1.0 + jnp.arange(x[2].size).reshape(x[2].shape)), out.state.clients.v)
     moved = out.state._replace(clients=out.state.clients._replace(v=v))
     evaluate = jax.jit(jf.horizontal.measures.evaluate)

@@ -107,7 +107,7 @@ def test_a_second_call_compiles_nothing(whole):
 def test_rollout_is_run(whole):
     """The pure driver inside one jit gives the same final state and records, up to rounding."""
     algorithm, scheduler = runner.cast(ALGORITHM, True), runner.cast(SCHEDULER)
-    data = TRAIN.join(TEST).place(algorithm, scheduler, group=2)
+    data = TRAIN.with_parts(TEST).place(algorithm, scheduler, group=2)
     rollout = partial(core.rollout, measures=data.default_measures(), num_rounds=10, every=3)
     carry, records = jax.jit(rollout)(jax.random.key(0), algorithm, scheduler, data)
     assert carry.round == 10 and carry.time == 10
@@ -197,7 +197,7 @@ def test_memory_does_not_grow_with_rounds(whole):
     run(num_rounds=60, every=1)
     assert live() == before
     algorithm, scheduler = runner.cast(ALGORITHM, True), runner.cast(SCHEDULER)
-    data = TRAIN.join(TEST).place(algorithm, scheduler, group=2)
+    data = TRAIN.with_parts(TEST).place(algorithm, scheduler, group=2)
     carry = core.init(jax.random.key(0), algorithm, data)
     runner._advance(None, jax.random.key(0), algorithm, scheduler, data, carry, 1)
     assert carry.state.clients.v["kernel"].is_deleted()

@@ -80,7 +80,7 @@ def collectives(name):
     """[(kind, number of elements)] of the collectives in the compiled program of a sharded round."""
     algorithm, scheduler = runner.cast(CASES[name][0](), True), runner.cast(jf.horizontal.UniformCohort(7, 3))
     mesh, key, (train, test) = jf.parallel.mesh(2), jax.random.key(0), federation()
-    data = train.join(test).place(algorithm, scheduler, mesh, 2)
+    data = train.with_parts(test).place(algorithm, scheduler, mesh, 2)
     carry = jf.parallel.put_carry(runner._start(key, algorithm, data), mesh)
     text = runner._advance.lower(mesh, key, algorithm, scheduler, data, carry, 1).compile().as_text()
     kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"

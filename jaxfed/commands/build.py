@@ -45,7 +45,7 @@ def client_data(data: o.Data) -> tuple[Arrays, FedData]:
         checks.fail("classes_per_client", data.classes_per_client, wanted)
     parts = horizontal.split(arrays, deal, data.num_clients, data.data_seed, validation=data.validation)
     train, *validation, test = parts
-    return arrays, train.join(test, *validation)
+    return arrays, train.with_parts(test, *validation)
 
 
 def check(data: o.Data) -> None:

@@ -100,7 +100,7 @@ class ClientData(flax.struct.PyTreeNode):
         rows = np.asarray(self.rows)[i, : int(np.asarray(self.size)[i])]
         return np.asarray(self.x)[rows], np.asarray(self.y)[rows]
 
-    def join(self, test: "ClientData | None" = None, validation: "ClientData | None" = None):
+    def with_parts(self, test: "ClientData | None" = None, validation: "ClientData | None" = None):
         """Return this training data together with test and validation rows of the same clients."""
         from jaxfed.horizontal.federation import FedData
 

@@ -11,12 +11,12 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from jaxfed import parallel, trees
-from jaxfed.checks import same_structure
+from jaxfed.checks import rounds, same_structure
 from jaxfed.horizontal import checks, measures
 from jaxfed.horizontal.data import ClientData, local, shard
 from jaxfed.horizontal.federate import current
 from jaxfed.horizontal.schedulers import FullParticipation
-from jaxfed.types import Measure
+from jaxfed.types import Measure, Timetable
 
 EVALUATED_BYTES = 16 << 20  # features of the clients evaluated at once on a CPU; 64 times that on an accelerator
 
@@ -28,7 +28,7 @@ class FedData(NamedTuple):
     test: ClientData | None = None
     validation: ClientData | None = None
 
-    def join(self, test: ClientData | None = None, validation: ClientData | None = None) -> "FedData":
+    def with_parts(self, test: ClientData | None = None, validation: ClientData | None = None) -> "FedData":
         """Return the data with test or validation rows replaced where given."""
         return self._replace(test=test or self.test, validation=validation or self.validation)
 
@@ -37,10 +37,20 @@ class FedData(NamedTuple):
         named = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: part for name, part in named.items() if part is not None}
 
-    def check(self, algorithm: Any, scheduler: Any, last_round: int) -> None:
-        """Raise ValueError where algorithm, scheduler and data don't go together until `last_round`."""
+    def timetable(
+        self, algorithm: Any, scheduler: Any, state: Any, num_rounds: int, every: int, mesh: Any
+    ) -> Timetable:
+        """Return when to record a run of `num_rounds` more rounds, each round one of the device's.
+
+        Raises ValueError where algorithm, scheduler and data don't go together until the last round.
+        """
+        del mesh
+        rounds(num_rounds, every)
+        done = 0 if state is None else self._rounds_done(state)
         checks.settings(algorithm, self)
-        checks.schedule(scheduler, algorithm, self.train.num_clients, last_round)
+        checks.schedule(scheduler, algorithm, self.train.num_clients, done + num_rounds)
+        stops = [*range(done, done + num_rounds, every), done + num_rounds]
+        return Timetable(scheduler, stops, stops)
 
     def default_scheduler(self) -> FullParticipation:
         """Return what runs when no scheduler is given."""
@@ -61,7 +71,7 @@ class FedData(NamedTuple):
         sent = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(algorithm.message(current(state.server))))
         return {"bytes_per_visit": 2 * sent, "parameters": self._num_params(algorithm)}
 
-    def rounds_done(self, state: Any) -> int:
+    def _rounds_done(self, state: Any) -> int:
         """Return how many rounds a state has behind it."""
         checks.is_state("state", state)
         return int(current(state.server).round)
@@ -83,8 +93,9 @@ class FedData(NamedTuple):
 
         return [{name: cut(name, value) for name, value in record.items()} for record in records]
 
-    def trim_state(self, state: Any) -> Any:
-        """Return a state without the clients that a mesh adds."""
+    def final(self, state: Any, timetable: Timetable, stop: int) -> Any:
+        """Return the state after the device's round `stop`, without the clients that a mesh adds."""
+        del timetable, stop
         return state._replace(clients=trees.map(lambda x: x[: self.train.num_clients], state.clients))
 
     def place(self, algorithm: Any, scheduler: Any, mesh: Mesh | None = None, group: int | None = None) -> "FedData":

@@ -1,0 +1,153 @@
+"""The parts that all vertical algorithms share: their state, their blocks of ticks, and the step of dense blocks.
+
+An algorithm is a PyTreeNode with fields `objective`, `lr`, `batch_size`, `backward`, these functions as its methods,
+and five hooks that say what it remembers:
+
+  remember(data, w, lanes) -> memory        before the first tick
+  refresh(data, w, memory) -> memory        at a snapshot (only SVRG has any)
+  fetch(memory, ticks) -> (memory, extra)   what a block of ticks needs of the memory, looked up at once
+  message(memory, theta, tick, extra) -> (values, memory)    what a dominator sends, [m, b, *L]
+  learn(memory, moved, data) -> memory      after the applies of a tick; `moved` is the sum of message times row
+  and `mean(memory)`: the gradient that a party adds to each message it applies, or None.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfed.types import Array, Key
+from jaxfed.vertical import backward, lazy
+from jaxfed.vertical.backward import Lookup, VerticalState
+from jaxfed.vertical.blocks import Sparse
+from jaxfed.vertical.ticks import Tick
+
+BLOCK_BYTES = 1 << 19  # of rows looked up for a block of ticks: they should stay in a core's second cache
+MOST_TICKS = 256
+
+
+class Event(NamedTuple):
+    """One tick of a prepared block: the look-up, the rows for reads and for applies, and the method's extra."""
+
+    tick: Lookup
+    read: Any
+    apply: Any
+    extra: Any
+
+    @property
+    def time(self) -> Array:
+        """Simulated seconds at the tick's end."""
+        return self.tick.time
+
+
+def init(algorithm: Any, key: Key, data: Any) -> VerticalState:
+    """Return the state at w = 0 (as the authors' code starts), with what the method remembers of w = 0."""
+    del key
+    data = data.train
+    lanes = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves((algorithm.lr, algorithm.objective.l2))))
+    w = data.blocks.zeros()
+    w = jnp.broadcast_to(w.reshape(*w.shape, *[1] * len(lanes)), (*w.shape, *lanes))
+    memory = algorithm.remember(data, w, lanes)
+    weights = lazy.start(w, data) if isinstance(data.blocks, Sparse) else w
+    return backward.start(weights, memory, data, algorithm.batch_size, lanes)
+
+
+def block_size(algorithm: Any, data: Any) -> int:
+    """Return how many ticks are looked up at once: what keeps their rows in the cache. It changes no result."""
+    data = data.train
+    row = 2 * data.num_active * algorithm.batch_size * data.blocks.row_bytes()
+    return int(np.clip(BLOCK_BYTES // max(row, 1), 1, MOST_TICKS))
+
+
+def prepare(algorithm: Any, key: Key, state: VerticalState, data: Any, ticks: Tick) -> tuple[VerticalState, Event, Array]:
+    """Return the state, a block of prepared events, and how many of them may be played before the next call.
+
+    A snapshot is taken where the first tick says so, and ends the block before it where a later one does.
+    """
+    data = data.train
+    if hasattr(algorithm, "epoch_length"):
+        state = jax.lax.cond(ticks.snapshot[0], lambda s: _snapshot(algorithm, s, data), lambda s: s, state)
+    tick = backward.look_up(key, state, data, ticks)
+    if not algorithm.backward:  # AFSVRG-VP: parties without labels never move
+        active = np.isin(np.arange(data.num_parties), data.active)
+        tick = tick._replace(applies=tick.applies & active[:, None])
+    memory, extra = algorithm.fetch(state.memory, tick)
+    later = ticks.snapshot.at[0].set(False)
+    length = jnp.where(jnp.any(later), jnp.argmax(later), later.shape[0])
+    if isinstance(data.blocks, Sparse):
+        state = state._replace(weights=lazy.renormalise(state.weights, algorithm.mean(memory), state.round, later.shape[0]))
+    rows = tick.rows_read if tick.rows_read.ndim == 4 else tick.rows_read[:, None]
+    event = Event(tick, data.blocks.take(rows), data.blocks.take(tick.rows_applied), extra)
+    return state._replace(memory=memory), event, length
+
+
+def _snapshot(algorithm: Any, state: VerticalState, data: Any) -> VerticalState:
+    w = weights(algorithm, state)
+    memory = algorithm.refresh(data, w, state.memory)
+    return state._replace(memory=memory, weights=lazy.start(w, data) if isinstance(data.blocks, Sparse) else w)
+
+
+def step(algorithm: Any, key: Key, state: VerticalState, data: Any, event: Event) -> tuple[VerticalState, dict]:
+    """Return the state after one tick: reads, completions, applies. What there is to count follows from the schedule."""
+    del key
+    advance = lazy.step if isinstance(data.train.blocks, Sparse) else dense_step
+    return advance(algorithm, state, data.train, event), {}
+
+
+def dense_step(algorithm: Any, state: VerticalState, data: Any, event: Event) -> VerticalState:
+    """Return the state after one tick on dense blocks; w [q, d, *L]."""
+    w, tick, objective = state.weights, event.tick, algorithm.objective
+    products = backward.answer(state.products, tick, _forward(w, event.read))
+    z = backward.sums(products, tick)
+    theta = objective.theta(z, tick.y.reshape(*tick.y.shape, *[1] * (z.ndim - 2)))
+    values, memory = algorithm.message(state.memory, theta, tick, event.extra)
+    messages = backward.send(state.messages, tick, values)
+    moved = _pull(backward.due(messages, tick), event.apply)
+    count = jnp.sum(tick.applies, 1).astype(w.dtype)
+    each = objective.penalty_gradient(w)  # theta is stale, the regulariser current (Algorithm 3, step 3)
+    mean = algorithm.mean(memory)
+    each = each if mean is None else each + mean
+    gradient = moved / algorithm.batch_size + count.reshape(-1, *[1] * (w.ndim - 1)) * each
+    memory = algorithm.learn(memory, moved, data)
+    w = w - (backward.rate(algorithm.lr, state.round) * gradient).astype(w.dtype)
+    return backward.finish(state, tick, weights=w, memory=memory, products=products, messages=messages)
+
+
+def _forward(w: Array, x: Array) -> Array:
+    """Return partial products [q, m, b, *L] of w [q, d, *L] with rows x [q, m, b, d]."""
+    if w.ndim > 2:
+        return jnp.einsum("qdl,qmbd->qmbl", w, x)
+    return jnp.sum(w[:, None, None] * x, -1)  # at these sizes a fused loop beats a batched matrix product
+
+
+def _pull(values: Array, x: Array) -> Array:
+    """Return sums of values [q, m, b, *L] times rows x [q, m, b, d]: [q, d, *L]."""
+    if values.ndim > 3:
+        return jnp.einsum("qmbl,qmbd->qdl", values, x)
+    return jnp.sum(values[..., None] * x, (1, 2))
+
+
+def weights(algorithm: Any, state: VerticalState) -> Array:
+    """Return the parameters as the blocks hold them: [q, d_max, *L] dense, [d] sparse."""
+    if isinstance(state.weights, lazy.Lazy):
+        return lazy.value(state.weights, algorithm.mean(state.memory))
+    return state.weights
+
+
+def params(algorithm: Any, state: VerticalState) -> Array:
+    """Return the parameters as the blocks hold them: [q, d_max] dense, zero padded, [d] sparse.
+
+    `party.join(params)` puts them in the user's order of columns. A run ends drained: every message is in them.
+    """
+    return weights(algorithm, state)
+
+
+def predict(algorithm: Any, state: VerticalState, data: Any, parties: Any = None) -> Array:
+    """Return scores w . x [n] of party data (`party.like(x)` puts new rows under the split).
+
+    parties: numbers of those that take part (None: all); the others add nothing. For two classes the score's sign is
+    the class, and `1 / (1 + exp(-score))` the probability of the larger label under the logistic loss.
+    """
+    mask = None if parties is None else np.isin(np.arange(data.num_parties), np.asarray(parties))
+    return data.blocks.scores(weights(algorithm, state), mask)

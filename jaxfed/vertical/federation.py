@@ -1,0 +1,127 @@
+"""A vertical federation's data: training rows, with test and validation rows under the same split of columns.
+
+The driver and the runner know no kind of federation; what they need to know of this one, they ask of `VerticalData`.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxfed.checks import same_structure
+from jaxfed.types import Measure, Timetable
+from jaxfed.vertical import checks, engine, lazy, measures, traffic
+from jaxfed.vertical.blocks import Sparse
+from jaxfed.vertical.data import PartyData
+from jaxfed.vertical.schedulers import Synchronous
+from jaxfed.vertical.ticks import Shifted
+
+
+class VerticalData(NamedTuple):
+    """Training, test and validation rows of the same parties."""
+
+    train: PartyData
+    test: PartyData | None = None
+    validation: PartyData | None = None
+
+    def with_parts(self, test: PartyData | None = None, validation: PartyData | None = None) -> "VerticalData":
+        """Return the data with test or validation rows replaced where given."""
+        return self._replace(test=test or self.test, validation=validation or self.validation)
+
+    def parts(self) -> dict[str, PartyData]:
+        """Return the parts that are there, by name."""
+        named = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: part for name, part in named.items() if part is not None}
+
+    def timetable(self, algorithm: Any, scheduler: Any, state: Any, num_rounds: Any, every: Any, mesh: Any) -> Timetable:
+        """Return the schedule of `num_rounds` (ticks, Epochs or Seconds) and the ticks after which to record.
+
+        A run ends drained: after its last tick come those that only apply what is still on its way, and the last record
+        is taken after them. A run that goes on from a state starts a new schedule (and an epoch of its own).
+
+        Raises ValueError where algorithm, scheduler and data don't go together.
+        """
+        checks.settings(algorithm, self)
+        checks.schedule(scheduler, self.train, mesh)
+        done, before = 0, None
+        if state is not None:
+            checks.is_state("state", state)
+            done, before = int(state.round), state.totals
+        per_epoch = self.train.num_rows / algorithm.batch_size
+        length = epoch_length(algorithm, self.train)
+        plan = scheduler.plan(num_rounds, updates_per_epoch=per_epoch, epoch_length=length)
+        checks.countable(plan)
+        ticks = [0, *plan.stops(every, per_epoch)]
+        ends = [*ticks[:-1], plan.num_ticks + plan.drain]
+        tell = traffic.Traffic(plan, algorithm, self.train, before)
+        seconds = 0.0 if before is None else float(before.time)
+        clocked = Shifted(plan.scheduler, done, seconds)
+
+        def ending(stop):
+            rest = plan.ending(stop - done)
+            return Timetable(Shifted(rest.scheduler, done, seconds), [stop], [done + rest.num_ticks + rest.drain],
+                             lambda at: traffic.Traffic(rest, algorithm, self.train, before)(at - done))  # fmt: skip
+
+        return Timetable(clocked, [done + t for t in ticks], [done + t for t in ends], lambda at: tell(at - done), ending)
+
+    def default_scheduler(self) -> Synchronous:
+        """Return what runs when no scheduler is given."""
+        return Synchronous(self.train)
+
+    def default_measures(self) -> tuple[Measure, ...]:
+        """Return what is recorded when no measures are given."""
+        return measures.DEFAULT
+
+    def coords(self) -> dict[str, Any]:
+        """Return the coordinates of a Dataset: the parties, how many features each has, who holds labels."""
+        active = np.isin(np.arange(self.train.num_parties), self.train.active)
+        sizes = ("party", np.array(self.train.sizes))
+        return {"party": np.arange(self.train.num_parties), "party_size": sizes, "active": ("party", active)}
+
+    def attributes(self, algorithm: Any) -> dict[str, Any]:
+        """Return what a Dataset should say of the run: the labels behind -1 and +1, and the sizes of the problem."""
+        train = self.train
+        given = {"labels": ", ".join(f"{c} as {s}" for c, s in zip(train.classes, ("-1", "+1"), strict=True))}
+        sizes = {"num_rows": train.num_rows, "num_features": train.num_features, "parameters": train.num_features}
+        length = epoch_length(algorithm, train)
+        return sizes | (given if train.classes else {}) | ({} if length is None else {"epoch_length": length})
+
+    def fit_state(self, state: Any, like: Any) -> Any:
+        """Return the state of a finished run as the start of this one; nothing is on its way."""
+        kept = {name: jax.tree.map(jnp.array, getattr(state, name)) for name in ("weights", "completed", "round")}
+        memory = jax.tree.map(jnp.array, state.memory)
+        w = lazy.start(kept["weights"], self.train) if isinstance(self.train.blocks, Sparse) else kept["weights"]
+        new = like._replace(weights=w, memory=memory, completed=kept["completed"], round=kept["round"])
+        same_structure(new, like)
+        return new
+
+    def final(self, state: Any, timetable: Timetable, stop: int) -> Any:
+        """Return the state to keep: weights as the blocks have them, memory, counts; nothing is on its way."""
+        weights = state.weights
+        if isinstance(weights, lazy.Lazy):
+            weights = lazy.value(weights, getattr(state.memory, lazy.MEAN, None))
+        totals = traffic.totals(timetable.columns(stop))
+        return state._replace(weights=weights, products=(), messages=(), totals=totals)
+
+    def trim(self, records: list[dict[str, Any]], dims: dict[str, tuple[str, ...]]) -> list[dict[str, Any]]:
+        """Return the records as they are: parties are never padded."""
+        del dims
+        return records
+
+    def place(self, algorithm: Any, scheduler: Any, mesh: Mesh | None = None, group: int | None = None) -> "VerticalData":
+        """Return the data on the device, its floats in jax's default type, with room for the schedule's delays."""
+        del algorithm, mesh, group
+        return VerticalData(**{name: part.place(scheduler.depths) for name, part in self.parts().items()})
+
+    def local(self) -> "VerticalData":
+        """Return the data: a run's parties share a device."""
+        return self
+
+
+def epoch_length(algorithm: Any, data: Any) -> int | None:
+    """Return the dominated updates between two snapshots, None for methods without: by default one pass."""
+    if not hasattr(algorithm, "epoch_length"):
+        return None
+    return algorithm.epoch_length or -(-data.num_rows // algorithm.batch_size)
