@@ -53,11 +53,6 @@ def stack(
     A block is an array, a sparse array, a DataFrame (its columns in the order of names[l], if given) or None for a
     party without features. One sparse block makes all of them sparse. Raises ValueError for unequal row counts.
     """
-    if not isinstance(blocks, (list, tuple)) or not blocks:
-        fail("blocks", type(blocks).__name__ if not isinstance(blocks, (list, tuple)) else "no blocks",
-             "a list with one array [rows, columns] for each party")  # fmt: skip
-    if ids is not None and len(ids) != len(blocks):
-        fail("ids", f"{len(ids)} arrays", f"{len(blocks)}, one for each party")
     expected = [None] * len(blocks) if names is None else names
     read = [(None, ()) if x is None else table(order(x, own, f"blocks[{party}]"), f"blocks[{party}]")
             for party, (x, own) in enumerate(zip(blocks, expected, strict=True))]  # fmt: skip
@@ -87,8 +82,8 @@ def _rows(counts: list[int | None], ids: Sequence[Any] | None, how: str, first: 
                  "equal numbers of rows, or ids=[...], one array per party, to align by")  # fmt: skip
         return [np.arange(have[0])] * len(counts)
     for party, (count, own) in enumerate(zip(counts, ids, strict=True)):
-        if count is not None and len(own) != count:
-            fail(f"ids[{party}]", f"{len(own)} ids", f"{count}, one for each row of blocks[{party}]")
+        if count is not None and np.size(own) != count:
+            fail(f"ids[{party}]", f"{np.size(own)} ids", f"{count}, one for each row of blocks[{party}]")
     return align(ids, how=how, first=first)
 
 

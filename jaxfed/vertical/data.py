@@ -61,6 +61,9 @@ class PartyData(flax.struct.PyTreeNode):
         (of the aligned rows), `scale` and `intercept` see `split`. Column names are kept if each block that has
         columns is a DataFrame. Raises ValueError that names the field.
         """
+        tables.one_per_party("blocks", blocks)
+        if ids is not None:
+            tables.one_per_party("ids", ids, len(blocks))
         active = tables.active_parties(active, len(blocks))
         table = tables.side_by_side(blocks, ids, how, active[0], present)
         tables.parties(table.sizes, active, "blocks")
@@ -133,6 +136,9 @@ class PartyData(flax.struct.PyTreeNode):
         columns = np.asarray(self.columns)
         columns = columns[columns < self.width]
         if isinstance(x, (list, tuple)):
+            tables.one_per_party("blocks", x, self.num_parties)
+            if ids is not None:
+                tables.one_per_party("ids", ids, self.num_parties)
             names = None if self.names is None else np.split(_array(self.names)[columns], np.cumsum(sizes)[:-1])
             table = tables.side_by_side(x, ids, how, first, present, names)
             if table.sizes != sizes:
@@ -140,7 +146,7 @@ class PartyData(flax.struct.PyTreeNode):
         elif ids is not None:
             fail("ids", "ids for one table", "ids with a list of blocks")
         else:
-            x, _ = reading.table(x if self.names is None else reading.order(x, self.names, "x"), "x")
+            x, _ = reading.table(reading.order(x, self.names, "x"), "x")
             if x.shape[1] != self.width:
                 fail("x", f"{x.shape[1]} columns", f"{self.width}, as the split has")
             table = tables.cut(x, columns, sizes, self.names, present)

@@ -34,12 +34,12 @@ def table(x: Any, field: str) -> tuple[Any, tuple | None]:
     return (_cells(values, field, names) if values.dtype == object else _numbers(values, field)), names
 
 
-def order(x: Any, names: Sequence, field: str) -> Any:
-    """Return a DataFrame's columns in the order of `names`; what is not a DataFrame is returned as it is.
+def order(x: Any, names: Sequence | None, field: str) -> Any:
+    """Return a DataFrame's columns in the order of `names`; anything else, or without names, x as it is.
 
     Raises ValueError that names a missing, duplicate or unknown column.
     """
-    if not _is_frame(x):
+    if names is None or not _is_frame(x):
         return x
     have = Counter(x.columns)
     for fault, some in (("no column", [name for name in names if name not in have]),

@@ -50,9 +50,9 @@ def split(
         if num_active > len(parts):
             fail("num_active", num_active, f"at most {len(parts)}, the number of parties")
         active = range(num_active)
-    elif num_active not in (1, len(active)):
-        fail("num_active", num_active, f"{len(active)}, as active has, or 1")
     chosen = tables.active_parties(active, len(parts))
+    if num_active not in (1, len(chosen)):
+        fail("num_active", num_active, f"{len(chosen)}, as active has, or 1")
     sizes = tuple(len(part) for part in parts)
     tables.parties(sizes, chosen, "columns")
     order = np.concatenate(parts)

@@ -82,7 +82,7 @@ def place(table: Table, ones: int | None, scale: str | None = None, fitted: tupl
     if fitted is None and at is not None and shift is not None:
         shift[at], factor[at] = 0, 1
     x = scaling.apply(x, shift, factor)
-    if present is not None and shift is not None or ones is not None and present is not None:
+    if present is not None and not (shift is None and at is None):  # what was absent is no longer zero
         x = _blank(x, sizes, present)
     own = pad(x, sizes)
     return Placed(own, None if present is None else np.ascontiguousarray(present.T), shift, factor)
@@ -94,6 +94,16 @@ def pad(x: Any, sizes: tuple[int, ...]) -> Blocks:
         return blocks.dense(x, sizes)
     x.sort_indices()
     return blocks.sparse(x, sizes)
+
+
+def one_per_party(field: str, got: Any, num_parties: int | None = None) -> None:
+    """Require a list with one entry for each party."""
+    if not isinstance(got, (list, tuple)):
+        fail(field, type(got).__name__, "a list with one entry for each party")
+    if not got:
+        fail(field, "an empty list", "one entry for each party")
+    if num_parties is not None and len(got) != num_parties:
+        fail(field, f"{len(got)} entries", f"{num_parties}, one for each party")
 
 
 def active_parties(active: Any, num_parties: int) -> tuple[int, ...]:
@@ -128,6 +138,7 @@ def presence(present: Any, num_rows: int, num_parties: int) -> np.ndarray | None
 
 
 def _has_rows(x: Any, field: str) -> None:
+    """Require rows."""
     if not x.shape[0]:
         fail(field, "no rows", "at least one")
 
