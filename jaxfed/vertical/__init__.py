@@ -1,0 +1,1 @@
+"""Vertical federated learning: parties that hold different columns of the same rows."""

@@ -1,0 +1,164 @@
+"""The features of all parties behind one small interface: dense blocks, or padded sparse rows.
+
+The coordinates of the parties, one party after the other, form one vector of length d. A dense block keeps a party's
+part of it as a zero padded row of [q, d_max]; a sparse one keeps the vector flat, [d], since parties of a million
+features would be padded for nothing. `zeros`, `scores`, `products` and `pull` hide the difference.
+"""
+
+from typing import Any
+
+import flax.struct
+import jax.numpy as jnp
+import numpy as np
+
+from jaxfed.checks import fail
+from jaxfed.types import Array
+
+MAX_BYTES = 8 * 2**30  # of padded blocks; more is refused rather than left to the system's out-of-memory killer
+
+
+class Dense(flax.struct.PyTreeNode):
+    """Blocks x [q, n, d_max], zero padded; party l has `sizes[l]` features. Parameters are w [q, d_max]."""
+
+    x: Any
+    sizes: tuple[int, ...] = flax.struct.field(pytree_node=False)
+
+    @property
+    def num_parties(self) -> int:
+        """The number of parties, q."""
+        return len(self.sizes)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows, n."""
+        return self.x.shape[1]
+
+    def mask(self) -> np.ndarray:
+        """Return which entries of w are coordinates, bool [q, d_max]; the others are padding, zero for ever."""
+        return np.arange(self.x.shape[2]) < np.array(self.sizes)[:, None]
+
+    def zeros(self) -> Array:
+        """Return parameters of zeros [q, d_max], in JAX's default float."""
+        return jnp.zeros((self.num_parties, self.x.shape[2]))
+
+    def products(self, w: Array) -> Array:
+        """Return the partial product of each party with each row, [q, n]."""
+        return jnp.einsum("lnd,ld->ln", self.x, w, precision="highest")
+
+    def scores(self, w: Array, parties: Array | None = None) -> Array:
+        """Return sum over parties of x_l w_l, [n]; `parties`, bool [q], leaves some out."""
+        return _sum(self.products(w), parties)
+
+    def pull(self, theta: Array) -> Array:
+        """Return sum_i theta_i x_i (a sum, not a mean), [q, d_max], from theta [n]."""
+        return jnp.einsum("lnd,n->ld", self.x, theta, precision="highest")
+
+
+class Sparse(flax.struct.PyTreeNode):
+    """Padded sparse rows: indices int32 and values [q, n, k]. Parameters are w [d], flat.
+
+    `indices` are positions in w; party l's are in offsets[l]:offsets[l + 1], sorted in each row. A row is padded with
+    entries of value 0 that point at the party's first coordinate.
+    """
+
+    indices: Any
+    values: Any
+    offsets: tuple[int, ...] = flax.struct.field(pytree_node=False)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of features of each party."""
+        return tuple(b - a for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True))
+
+    @property
+    def num_parties(self) -> int:
+        """The number of parties, q."""
+        return len(self.offsets) - 1
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows, n."""
+        return self.values.shape[1]
+
+    def mask(self) -> np.ndarray:
+        """Return which entries of w are coordinates: all of them, bool [d]."""
+        return np.ones(self.offsets[-1], bool)
+
+    def zeros(self) -> Array:
+        """Return parameters of zeros [d], in JAX's default float."""
+        return jnp.zeros(self.offsets[-1])
+
+    def products(self, w: Array) -> Array:
+        """Return the partial product of each party with each row, [q, n]."""
+        return jnp.sum(self.values * jnp.asarray(w).at[self.indices].get(mode="promise_in_bounds"), axis=-1)
+
+    def scores(self, w: Array, parties: Array | None = None) -> Array:
+        """Return sum over parties of x_l w_l, [n]; `parties`, bool [q], leaves some out."""
+        return _sum(self.products(w), parties)
+
+    def pull(self, theta: Array) -> Array:
+        """Return sum_i theta_i x_i (a sum, not a mean), [d], from theta [n]."""
+        terms = self.values * jnp.asarray(theta)[:, None]
+        return jnp.zeros(self.offsets[-1], terms.dtype).at[self.indices].add(terms, mode="promise_in_bounds")
+
+
+Blocks = Dense | Sparse
+
+
+def _sum(products: Array, parties: Array | None) -> Array:
+    """Return the sum over (some of) the parties of products [q, n]."""
+    return jnp.sum(products if parties is None else jnp.where(jnp.asarray(parties)[:, None], products, 0), axis=0)
+
+
+def dense(x: np.ndarray, sizes: tuple[int, ...], *, max_bytes: int = MAX_BYTES) -> Dense:
+    """Cut x [n, d], the parties' columns one after the other, into padded blocks. ValueError beyond `max_bytes`."""
+    widest = max(max(sizes), 1)
+    shape = (len(sizes), len(x), widest)
+    if (need := len(sizes) * len(x) * widest * x.dtype.itemsize) > max_bytes:
+        got = f"blocks of {need / 2**30:.3g} GiB ({len(sizes)} parties, {len(x)} rows, {widest} columns at the widest)"
+        fail("x", got, f"at most {max_bytes / 2**30:.3g} GiB: parties of more equal sizes, or a sparse x")
+    out = np.zeros(shape, x.dtype)
+    ends = np.cumsum(sizes)
+    for block, a, b in zip(out, ends - sizes, ends, strict=True):
+        block[:, : b - a] = x[:, a:b]
+    return Dense(out, sizes)
+
+
+def sparse(x: Any, sizes: tuple[int, ...], *, max_bytes: int = MAX_BYTES) -> Sparse:
+    """Cut a CSR matrix x [n, d], the parties' columns one after the other, into padded rows, in O(non-zeros).
+
+    x must have sorted indices without duplicates. ValueError where the padded form would exceed `max_bytes`.
+    """
+    n, q = x.shape[0], len(sizes)
+    offsets = np.cumsum((0, *sizes))
+    owner = np.repeat(np.arange(q), sizes)
+    cell = np.repeat(np.arange(n) * q, np.diff(x.indptr)) + owner[x.indices]  # (row, party), in order
+    counts = np.bincount(cell, minlength=n * q)
+    k = max(int(counts.max(initial=0)), 1)
+    if (need := q * n * k * (4 + x.data.dtype.itemsize)) > max_bytes:
+        row, party = divmod(int(counts.argmax()), q)
+        got = f"padded rows of {need / 2**30:.3g} GiB ({q} parties, {n} rows, each padded to the {k} non-zeros of row "
+        wanted = f"at most {max_bytes / 2**30:.3g} GiB: cut the rows with very many non-zeros, or take more parties"
+        fail("x", got + f"{row} at party {party})", wanted)
+    # entry e of the matrix goes to [party, row, e - (first entry of its cell)]
+    starts = np.cumsum(counts) - counts
+    row, party = np.divmod(np.arange(n * q), q)
+    place = np.repeat((party * n + row) * k - starts, counts) + np.arange(len(cell))
+    first = np.minimum(offsets[:-1], offsets[-1] - 1).astype(np.int32)
+    indices = np.broadcast_to(first[:, None, None], (q, n, k)).copy()
+    values = np.zeros((q, n, k), x.data.dtype)
+    indices.reshape(-1)[place] = x.indices
+    values.reshape(-1)[place] = x.data
+    return Sparse(indices, values, tuple(int(a) for a in offsets))
+
+
+def matrix(blocks: Blocks) -> Any:
+    """Return the joined features [n, d], the parties' columns one after the other: an array, or a SciPy CSR matrix."""
+    if isinstance(blocks, Dense):
+        return np.concatenate([x[:, :size] for x, size in zip(np.asarray(blocks.x), blocks.sizes, strict=True)], axis=1)
+    from scipy import sparse as scipy_sparse
+
+    values, n = np.asarray(blocks.values), blocks.num_rows
+    party, row, slot = np.nonzero(values)
+    entries = (values[party, row, slot], (row, np.asarray(blocks.indices)[party, row, slot]))
+    return scipy_sparse.csr_matrix(entries, shape=(n, blocks.offsets[-1]))
