@@ -18,16 +18,19 @@ if TYPE_CHECKING:
         steps,
         testing,
         trees,
+        vertical,
     )
     from jaxfed.horizontal import APFL, ClientData, FedAvg, FedData, FineTuned, LocalOnly, Scaffold
     from jaxfed.models import Model
     from jaxfed.runner import Run, load, run
     from jaxfed.sweeps import compare
     from jaxfed.types import Measure
+    from jaxfed.vertical import VFB2SAGA, VFB2SGD, VFB2SVRG, PartyData
 
 # Public names and their homes, imported when first used, so that `jaxfed --help` starts without jax.
 _HOME = {
     **dict.fromkeys(("APFL", "ClientData", "FedAvg", "FedData", "FineTuned", "LocalOnly", "Scaffold"), "horizontal"),
+    **dict.fromkeys(("PartyData", "VFB2SAGA", "VFB2SGD", "VFB2SVRG"), "vertical"),
     **dict.fromkeys(("Run", "load", "run"), "runner"),
     "Measure": "types",
     "Model": "models",
@@ -43,8 +46,12 @@ __all__ = [
     "LocalOnly",
     "Measure",
     "Model",
+    "PartyData",
     "Run",
     "Scaffold",
+    "VFB2SAGA",
+    "VFB2SGD",
+    "VFB2SVRG",
     "averaging",
     "compare",
     "core",
@@ -61,6 +68,7 @@ __all__ = [
     "steps",
     "testing",
     "trees",
+    "vertical",
 ]
 
 

@@ -94,7 +94,7 @@ def distinct(field: str, names: Any, others: Any) -> None:
 def is_data(field: str, got: Any) -> None:
     """Require something that the driver can ask for its parts: ClientData, PartyData, or what joins several of one."""
     if got is not None and not (hasattr(got, "with_parts") and hasattr(got, "train")):
-        fail(field, type(got).__name__, "ClientData (ClientData.from_list makes it of arrays) or PartyData (vertical.split)")
+        fail(field, type(got).__name__, "ClientData (say from ClientData.from_list) or PartyData (vertical.split)")
 
 
 def same_structure(state: Any, like: Any) -> None:

@@ -75,7 +75,8 @@ def _advance_in_blocks(
         state, events, length = prepared(carry)
         # blocks end where `size` divides the round, so what `prepare` does at such rounds depends on no cut
         length = jnp.minimum(jnp.minimum(length, size - carry.round % size), end - carry.round)
-        return jax.lax.fori_loop(0, length, lambda i, both: play(events, i, both[0]), (carry._replace(state=state), info))
+        start = (carry._replace(state=state), info)
+        return jax.lax.fori_loop(0, length, lambda i, both: play(events, i, both[0]), start)
 
     shapes = jax.eval_shape(lambda c: play(prepared(c)[1], 0, c)[1], carry)
     info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

@@ -134,12 +134,20 @@ def run(
             warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds", stacklevel=2)
         dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
         _warn_if_diverged(dataset)
-        return Run(dataset, data.final(carry.state, timetable, now))
+        return Run(dataset, data.final(algorithm, carry.state, timetable, now))
 
 
 def prepare(
-    seed: Any, algorithm: Any, data: Any, test: Any, validation: Any, scheduler: Any, state: Any,
-    num_rounds: Any, every: Any = 1, mesh: Any = None,
+    seed: Any,
+    algorithm: Any,
+    data: Any,
+    test: Any,
+    validation: Any,
+    scheduler: Any,
+    state: Any,
+    num_rounds: Any,
+    every: Any = 1,
+    mesh: Any = None,
 ) -> tuple[Any, Any, Timetable, jax.Array, Any]:
     """Return (data, scheduler, timetable, key, what to record of the seed) after every check of the settings."""
     for field, part in (("data", data), ("test", test), ("validation", validation)):
@@ -208,7 +216,13 @@ class Pace:
             self.rounds = self.rounds * 2 if time.perf_counter() - self.start < 0.25 else max(self.rounds // 2, 1)
 
 
-HEADLINES = ("personal_test_accuracy", "personal_train_accuracy", "personal_test_loss", "personal_train_loss", "objective")
+HEADLINES = (
+    "personal_test_accuracy",
+    "personal_train_accuracy",
+    "personal_test_loss",
+    "personal_train_loss",
+    "objective",
+)
 
 
 def _headline(bar: Any, record: dict[str, np.ndarray]) -> None:

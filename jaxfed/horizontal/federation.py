@@ -93,9 +93,9 @@ class FedData(NamedTuple):
 
         return [{name: cut(name, value) for name, value in record.items()} for record in records]
 
-    def final(self, state: Any, timetable: Timetable, stop: int) -> Any:
+    def final(self, algorithm: Any, state: Any, timetable: Timetable, stop: int) -> Any:
         """Return the state after the device's round `stop`, without the clients that a mesh adds."""
-        del timetable, stop
+        del algorithm, timetable, stop
         return state._replace(clients=trees.map(lambda x: x[: self.train.num_clients], state.clients))
 
     def place(self, algorithm: Any, scheduler: Any, mesh: Mesh | None = None, group: int | None = None) -> "FedData":

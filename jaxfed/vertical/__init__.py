@@ -1,1 +1,29 @@
-"""Vertical federated learning: parties that hold different columns of the same rows."""
+"""The vertical side: parties that hold different features of the same rows, and VFB2 with its baselines."""
+
+from jaxfed.vertical.alignment import align
+from jaxfed.vertical.data import PartyData
+from jaxfed.vertical.federation import VerticalData
+from jaxfed.vertical.objective import Objective
+from jaxfed.vertical.saga import VFB2SAGA
+from jaxfed.vertical.schedulers import BilevelAsync, FixedDelay, Synchronous
+from jaxfed.vertical.sgd import VFB2SGD
+from jaxfed.vertical.splitting import overlap, split
+from jaxfed.vertical.svrg import VFB2SVRG
+from jaxfed.vertical.units import Epochs, Seconds
+
+__all__ = [
+    "BilevelAsync",
+    "Epochs",
+    "FixedDelay",
+    "Objective",
+    "PartyData",
+    "Seconds",
+    "Synchronous",
+    "VFB2SAGA",
+    "VFB2SGD",
+    "VFB2SVRG",
+    "VerticalData",
+    "align",
+    "overlap",
+    "split",
+]

@@ -14,7 +14,6 @@ last axis everywhere, which is six times faster on a CPU than the first would be
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from jaxfed import steps
@@ -26,8 +25,8 @@ from jaxfed.vertical.ticks import Tick
 class VerticalState(NamedTuple):
     """What a vertical run carries.
 
-    weights: dense [q, d, *L], or `lazy.Lazy`. memory: what the method keeps. products [q, m, R, b, *L]: partial products
-    of requested updates, R = largest read-ahead + 1. messages [m, H, b, *L]: those that may still have to be applied,
+    weights: dense [q, d, *L], or `lazy.Lazy`. memory: what the method keeps. products [q, m, R, b, *L]: those of
+    requested updates, R = largest read-ahead + 1. messages [m, H, b, *L]: those that may still have to be applied,
     H = largest age + 1. completed int32 [m]: completions of each dominator. round int32: ticks done.
 
     The state of a finished run has `totals` (see `traffic`), weights as the blocks have them, and nothing on its way:

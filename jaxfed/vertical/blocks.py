@@ -2,7 +2,8 @@
 
 The coordinates of the parties, one party after the other, form one vector of length d. A dense block keeps a party's
 part of it as a zero padded row of [q, d_max]; a sparse one keeps the vector flat, [d], since parties of a million
-features would be padded for nothing. `zeros`, `scores`, `products` and `pull` hide the difference.
+features would be padded for nothing. The methods hide the difference. Dense parameters may have a last axis of lanes
+(see `backward`), which scores, products and pulls then have too.
 """
 
 from typing import Any
@@ -43,7 +44,7 @@ class Dense(flax.struct.PyTreeNode):
 
     def products(self, w: Array) -> Array:
         """Return the partial product of each party with each row, [q, n]."""
-        return jnp.einsum("lnd,ld->ln", self.x, w, precision="highest")
+        return jnp.einsum("lnd,ld...->ln...", self.x, w, precision="highest")
 
     def scores(self, w: Array, parties: Array | None = None) -> Array:
         """Return sum over parties of x_l w_l, [n]; `parties`, bool [q], leaves some out."""
@@ -51,7 +52,19 @@ class Dense(flax.struct.PyTreeNode):
 
     def pull(self, theta: Array) -> Array:
         """Return sum_i theta_i x_i (a sum, not a mean), [q, d_max], from theta [n]."""
-        return jnp.einsum("lnd,n->ld", self.x, theta, precision="highest")
+        return jnp.einsum("lnd,n...->ld...", self.x, theta, precision="highest")
+
+    def take(self, rows: Array) -> Array:
+        """Return features [..., q, m, b, d_max] of rows [..., q, m, b]; an axis q of length 1 stands for all."""
+        return self.x[jnp.arange(self.num_parties)[:, None, None], rows]
+
+    def row_bytes(self) -> int:
+        """Return the bytes of one row of all parties."""
+        return self.num_parties * self.x.shape[2] * self.x.dtype.itemsize
+
+    def squared_norms(self) -> np.ndarray:
+        """Return |x_i|^2 of every row, NumPy [n]."""
+        return np.einsum("lnd,lnd->n", np.asarray(self.x, float), np.asarray(self.x, float))
 
 
 class Sparse(flax.struct.PyTreeNode):
@@ -101,13 +114,26 @@ class Sparse(flax.struct.PyTreeNode):
         terms = self.values * jnp.asarray(theta)[:, None]
         return jnp.zeros(self.offsets[-1], terms.dtype).at[self.indices].add(terms, mode="promise_in_bounds")
 
+    def take(self, rows: Array) -> tuple[Array, Array]:
+        """Return indices and values [..., q, m, b, k] of rows [..., q, m, b]; an axis q of length 1 stands for all."""
+        party = jnp.arange(self.num_parties)[:, None, None]
+        return self.indices[party, rows], self.values[party, rows]
+
+    def row_bytes(self) -> int:
+        """Return the bytes of one padded row of all parties."""
+        return self.num_parties * self.values.shape[2] * (4 + self.values.dtype.itemsize)
+
+    def squared_norms(self) -> np.ndarray:
+        """Return |x_i|^2 of every row, NumPy [n]."""
+        return np.sum(np.square(np.asarray(self.values, float)), axis=(0, 2))
+
 
 Blocks = Dense | Sparse
 
 
 def _sum(products: Array, parties: Array | None) -> Array:
-    """Return the sum over (some of) the parties of products [q, n]."""
-    return jnp.sum(products if parties is None else jnp.where(jnp.asarray(parties)[:, None], products, 0), axis=0)
+    """Return the sum over (some of) the parties of products [q, n, *L]."""
+    return jnp.sum(products if parties is None else jnp.asarray(products)[np.asarray(parties)], axis=0)
 
 
 def dense(x: np.ndarray, sizes: tuple[int, ...], *, max_bytes: int = MAX_BYTES) -> Dense:

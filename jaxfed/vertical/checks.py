@@ -15,7 +15,11 @@ def settings(algorithm: Any, data: Any) -> None:
     """Check an algorithm against training, test and validation rows."""
     objective = getattr(algorithm, "objective", None)
     if not hasattr(objective, "theta"):
-        fail("objective", type(objective).__name__, 'vertical.Objective(loss="logistic", l2=...) and a vertical algorithm')
+        fail(
+            "objective",
+            type(objective).__name__,
+            'vertical.Objective(loss="logistic", l2=...) and a vertical algorithm',
+        )
     one_of("objective.loss", objective.loss, list(CURVATURE))
     one_of("objective.regularizer", objective.regularizer, [*REGULARIZERS, "none"])
     for field, value in (("objective.l2", objective.l2), ("lr", algorithm.lr)):
@@ -40,7 +44,9 @@ def settings(algorithm: Any, data: Any) -> None:
 
 def _labels(name: str, part: Any, objective: Any) -> None:
     if not hasattr(part, "blocks"):
-        fail(name, type(part).__name__, "PartyData (vertical.split, PartyData.from_blocks, or party.like for other rows)")
+        fail(
+            name, type(part).__name__, "PartyData (vertical.split, PartyData.from_blocks, or party.like for other rows)"
+        )
     if part.y is None:
         fail(f"{name}.y", None, "labels: party.like(x, y)")
     if objective.classifies and not part.classes:
@@ -57,7 +63,11 @@ def schedule(scheduler: Any, data: Any, mesh: Any) -> None:
              "a vertical scheduler: Synchronous(party), FixedDelay(party, ...) or BilevelAsync(party, ...)")  # fmt: skip
     got, wanted = ((p.num_parties, tuple(p.active)) for p in (scheduler.party, data))
     if got != wanted:
-        fail("scheduler.party", f"{got[0]} parties, of which active {got[1]}", f"{wanted[0]} and {wanted[1]}, as the data")
+        fail(
+            "scheduler.party",
+            f"{got[0]} parties, of which active {got[1]}",
+            f"{wanted[0]} and {wanted[1]}, as the data",
+        )
     if mesh is not None:
         fail("mesh", repr(mesh), "None: the parties of one vertical run share a device")
 

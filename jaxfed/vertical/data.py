@@ -1,15 +1,24 @@
 """Party data: the same rows, cut by columns between parties, some of which hold the labels."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.struct
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxfed.checks import fail
 from jaxfed.vertical import blocks as forms
 from jaxfed.vertical import reading, tables
 from jaxfed.vertical.blocks import Blocks
+
+
+class Depths(NamedTuple):
+    """Room for a schedule's delays: 1 + the furthest read ahead, 1 + the greatest age of a message, in own updates."""
+
+    read: int = 1
+    message: int = 1
 
 
 class PartyData(flax.struct.PyTreeNode):
@@ -40,6 +49,12 @@ class PartyData(flax.struct.PyTreeNode):
     names: tuple | None = flax.struct.field(pytree_node=False)
     intercept: bool = flax.struct.field(pytree_node=False)
     width: int = flax.struct.field(pytree_node=False)
+    depths: Depths = flax.struct.field(pytree_node=False, default=Depths())
+
+    def __repr__(self) -> str:
+        """Say what there is, without the arrays."""
+        form = type(self.blocks).__name__.lower()
+        return f"PartyData({self.num_rows} rows, {form} parties of {self.sizes} features, active {self.active})"
 
     @classmethod
     def from_blocks(
@@ -99,6 +114,20 @@ class PartyData(flax.struct.PyTreeNode):
     def train(self) -> "PartyData":
         """The training rows: themselves. (So algorithms take either this or a pair of training and test rows.)"""
         return self
+
+    def with_parts(self, test: "PartyData | None" = None, validation: "PartyData | None" = None) -> Any:
+        """Return these training rows together with test and validation rows of the same parties."""
+        from jaxfed.vertical.federation import VerticalData
+
+        return VerticalData(self, test, validation)
+
+    def place(self, depths: Depths = Depths()) -> "PartyData":
+        """Return what a run needs, on the device: floats in jax's default type, and room for a schedule's delays."""
+        real = jnp.result_type(float)
+        cast = lambda x: jnp.asarray(x, real if np.issubdtype(x.dtype, np.floating) else None)  # noqa: E731
+        blocks, y = jax.tree.map(cast, (self.blocks, self.y))
+        bare = dict(columns=None, shift=None, scale=None, present=None, names=None)
+        return self.replace(blocks=blocks, y=y, depths=depths, **bare)
 
     def join(self, w: Any) -> np.ndarray:
         """Return parameters in the user's order of columns, NumPy [width], and then the intercept if there is one.

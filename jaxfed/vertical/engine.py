@@ -60,7 +60,9 @@ def block_size(algorithm: Any, data: Any) -> int:
     return int(np.clip(BLOCK_BYTES // max(row, 1), 1, MOST_TICKS))
 
 
-def prepare(algorithm: Any, key: Key, state: VerticalState, data: Any, ticks: Tick) -> tuple[VerticalState, Event, Array]:
+def prepare(
+    algorithm: Any, key: Key, state: VerticalState, data: Any, ticks: Tick
+) -> tuple[VerticalState, Event, Array]:
     """Return the state, a block of prepared events, and how many of them may be played before the next call.
 
     A snapshot is taken where the first tick says so, and ends the block before it where a later one does.
@@ -76,7 +78,9 @@ def prepare(algorithm: Any, key: Key, state: VerticalState, data: Any, ticks: Ti
     later = ticks.snapshot.at[0].set(False)
     length = jnp.where(jnp.any(later), jnp.argmax(later), later.shape[0])
     if isinstance(data.blocks, Sparse):
-        state = state._replace(weights=lazy.renormalise(state.weights, algorithm.mean(memory), state.round, later.shape[0]))
+        state = state._replace(
+            weights=lazy.renormalise(state.weights, algorithm.mean(memory), state.round, later.shape[0])
+        )
     rows = tick.rows_read if tick.rows_read.ndim == 4 else tick.rows_read[:, None]
     event = Event(tick, data.blocks.take(rows), data.blocks.take(tick.rows_applied), extra)
     return state._replace(memory=memory), event, length

@@ -12,11 +12,11 @@ from jax.sharding import Mesh
 
 from jaxfed.checks import same_structure
 from jaxfed.types import Measure, Timetable
-from jaxfed.vertical import checks, engine, lazy, measures, traffic
+from jaxfed.vertical import checks, lazy, measures, traffic
 from jaxfed.vertical.blocks import Sparse
-from jaxfed.vertical.data import PartyData
+from jaxfed.vertical.data import Depths, PartyData
 from jaxfed.vertical.schedulers import Synchronous
-from jaxfed.vertical.ticks import Shifted
+from jaxfed.vertical.shifted import Shifted
 
 
 class VerticalData(NamedTuple):
@@ -35,7 +35,9 @@ class VerticalData(NamedTuple):
         named = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: part for name, part in named.items() if part is not None}
 
-    def timetable(self, algorithm: Any, scheduler: Any, state: Any, num_rounds: Any, every: Any, mesh: Any) -> Timetable:
+    def timetable(
+        self, algorithm: Any, scheduler: Any, state: Any, num_rounds: Any, every: Any, mesh: Any
+    ) -> Timetable:
         """Return the schedule of `num_rounds` (ticks, Epochs or Seconds) and the ticks after which to record.
 
         A run ends drained: after its last tick come those that only apply what is still on its way, and the last record
@@ -57,14 +59,15 @@ class VerticalData(NamedTuple):
         ends = [*ticks[:-1], plan.num_ticks + plan.drain]
         tell = traffic.Traffic(plan, algorithm, self.train, before)
         seconds = 0.0 if before is None else float(before.time)
-        clocked = Shifted(plan.scheduler, done, seconds)
 
-        def ending(stop):
-            rest = plan.ending(stop - done)
-            return Timetable(Shifted(rest.scheduler, done, seconds), [stop], [done + rest.num_ticks + rest.drain],
-                             lambda at: traffic.Traffic(rest, algorithm, self.train, before)(at - done))  # fmt: skip
+        def ending(stop):  # a schedule's beginning does not depend on its length, so this one has only its own drain
+            ticks = min(stop - done, plan.num_ticks)
+            return self.timetable(algorithm, scheduler, state, ticks, ticks, mesh)
 
-        return Timetable(clocked, [done + t for t in ticks], [done + t for t in ends], lambda at: tell(at - done), ending)
+        clocked = Shifted(plan.scheduler, done, seconds, Depths(plan.read_depth, plan.message_depth))
+        return Timetable(
+            clocked, [done + t for t in ticks], [done + t for t in ends], lambda at: tell(at - done), ending
+        )
 
     def default_scheduler(self) -> Synchronous:
         """Return what runs when no scheduler is given."""
@@ -97,11 +100,11 @@ class VerticalData(NamedTuple):
         same_structure(new, like)
         return new
 
-    def final(self, state: Any, timetable: Timetable, stop: int) -> Any:
+    def final(self, algorithm: Any, state: Any, timetable: Timetable, stop: int) -> Any:
         """Return the state to keep: weights as the blocks have them, memory, counts; nothing is on its way."""
         weights = state.weights
         if isinstance(weights, lazy.Lazy):
-            weights = lazy.value(weights, getattr(state.memory, lazy.MEAN, None))
+            weights = lazy.value(weights, algorithm.mean(state.memory))
         totals = traffic.totals(timetable.columns(stop))
         return state._replace(weights=weights, products=(), messages=(), totals=totals)
 
@@ -110,7 +113,9 @@ class VerticalData(NamedTuple):
         del dims
         return records
 
-    def place(self, algorithm: Any, scheduler: Any, mesh: Mesh | None = None, group: int | None = None) -> "VerticalData":
+    def place(
+        self, algorithm: Any, scheduler: Any, mesh: Mesh | None = None, group: int | None = None
+    ) -> "VerticalData":
         """Return the data on the device, its floats in jax's default type, with room for the schedule's delays."""
         del algorithm, mesh, group
         return VerticalData(**{name: part.place(scheduler.depths) for name, part in self.parts().items()})
