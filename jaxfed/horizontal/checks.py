@@ -84,6 +84,8 @@ def is_state(field: str, got: Any) -> None:
 
 def settings(algorithm: Any, data: Any) -> None:
     """Check a horizontal algorithm and its data: fields, labels against the model, parts that go together."""
+    if not (hasattr(algorithm, "model") or hasattr(algorithm, "inner")):
+        fail("algorithm", type(algorithm).__name__, "a horizontal one for ClientData: say APFL(model)")
     if hasattr(algorithm, "inner"):
         numbers("offset", algorithm.offset, 0)
         algorithm = algorithm.inner

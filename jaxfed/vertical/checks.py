@@ -13,13 +13,11 @@ from jaxfed.vertical.objective import CURVATURE
 
 def settings(algorithm: Any, data: Any) -> None:
     """Check an algorithm against training, test and validation rows."""
-    objective = getattr(algorithm, "objective", None)
+    if not hasattr(algorithm, "objective"):
+        fail("algorithm", type(algorithm).__name__, "a vertical one for PartyData: VFB2SGD, VFB2SVRG or VFB2SAGA")
+    objective = algorithm.objective
     if not hasattr(objective, "theta"):
-        fail(
-            "objective",
-            type(objective).__name__,
-            'vertical.Objective(loss="logistic", l2=...) and a vertical algorithm',
-        )
+        fail("objective", type(objective).__name__, 'vertical.Objective, say Objective("logistic", "l2", 1e-4)')
     one_of("objective.loss", objective.loss, list(CURVATURE))
     one_of("objective.regularizer", objective.regularizer, [*REGULARIZERS, "none"])
     for field, value in (("objective.l2", objective.l2), ("lr", algorithm.lr)):
@@ -34,8 +32,8 @@ def settings(algorithm: Any, data: Any) -> None:
         whole("epoch_length", algorithm.epoch_length, 1)
     train = data.train
     if isinstance(train.blocks, Sparse) and objective.regularizer == "nonconvex":
-        fail("objective.regularizer", "'nonconvex' for sparse blocks", "'l2' or 'none': only these can be applied lazily "
-             "(or dense blocks: x.toarray())")  # fmt: skip
+        wanted = "'l2' or 'none', since only these can be applied lazily (or dense blocks: x.toarray())"
+        fail("objective.regularizer", "'nonconvex' for sparse blocks", wanted)
     for name, part in data.parts().items():
         _labels(name, part, objective)
         if (part.sizes, part.active) != (train.sizes, train.active):
@@ -44,30 +42,25 @@ def settings(algorithm: Any, data: Any) -> None:
 
 def _labels(name: str, part: Any, objective: Any) -> None:
     if not hasattr(part, "blocks"):
-        fail(
-            name, type(part).__name__, "PartyData (vertical.split, PartyData.from_blocks, or party.like for other rows)"
-        )
+        fail(name, type(part).__name__, "PartyData (vertical.split, PartyData.from_blocks; party.like for test rows)")
     if part.y is None:
         fail(f"{name}.y", None, "labels: party.like(x, y)")
     if objective.classifies and not part.classes:
         found = np.unique(np.asarray(part.y))
-        what = f"{len(found)} values, {found[0]:g} to {found[-1]:g}"
-        fail(f"{name}.y", what, f"labels of two classes for the loss {objective.loss!r} "
-             "(or \"squared\", \"half_squared\", \"robust\" for real targets)")  # fmt: skip
+        other = "real targets have the losses squared, half_squared, robust"
+        fail(f"{name}.y", f"{len(found)} values, {found[0]:g} to {found[-1]:g}",
+             f"labels of two classes for the loss {objective.loss!r} ({other})")  # fmt: skip
 
 
 def schedule(scheduler: Any, data: Any, mesh: Any) -> None:
     """Check a vertical scheduler against the parties."""
     if isinstance(scheduler, type) or not hasattr(scheduler, "plan"):
-        fail("scheduler", repr(scheduler) if isinstance(scheduler, type) else type(scheduler).__name__,
-             "a vertical scheduler: Synchronous(party), FixedDelay(party, ...) or BilevelAsync(party, ...)")  # fmt: skip
+        got = repr(scheduler) if isinstance(scheduler, type) else type(scheduler).__name__
+        fail("scheduler", got, "a vertical one: Synchronous(party), FixedDelay(party, ...) or BilevelAsync(party)")
     got, wanted = ((p.num_parties, tuple(p.active)) for p in (scheduler.party, data))
     if got != wanted:
-        fail(
-            "scheduler.party",
-            f"{got[0]} parties, of which active {got[1]}",
-            f"{wanted[0]} and {wanted[1]}, as the data",
-        )
+        got, wanted = (f"{count} parties, of which active {active}" for count, active in (got, wanted))
+        fail("scheduler.party", got, f"{wanted}, as the data have")
     if mesh is not None:
         fail("mesh", repr(mesh), "None: the parties of one vertical run share a device")
 

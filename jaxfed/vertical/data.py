@@ -121,13 +121,13 @@ class PartyData(flax.struct.PyTreeNode):
 
         return VerticalData(self, test, validation)
 
-    def place(self, depths: Depths = Depths()) -> "PartyData":
+    def place(self, depths: Depths | None = None) -> "PartyData":
         """Return what a run needs, on the device: floats in jax's default type, and room for a schedule's delays."""
         real = jnp.result_type(float)
         cast = lambda x: jnp.asarray(x, real if np.issubdtype(x.dtype, np.floating) else None)  # noqa: E731
         blocks, y = jax.tree.map(cast, (self.blocks, self.y))
         bare = dict(columns=None, shift=None, scale=None, present=None, names=None)
-        return self.replace(blocks=blocks, y=y, depths=depths, **bare)
+        return self.replace(blocks=blocks, y=y, depths=depths or Depths(), **bare)
 
     def join(self, w: Any) -> np.ndarray:
         """Return parameters in the user's order of columns, NumPy [width], and then the intercept if there is one.

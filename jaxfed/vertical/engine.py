@@ -93,7 +93,7 @@ def _snapshot(algorithm: Any, state: VerticalState, data: Any) -> VerticalState:
 
 
 def step(algorithm: Any, key: Key, state: VerticalState, data: Any, event: Event) -> tuple[VerticalState, dict]:
-    """Return the state after one tick: reads, completions, applies. What there is to count follows from the schedule."""
+    """Return the state after one tick: reads, completions, applies. Counts follow from the schedule."""
     del key
     advance = lazy.step if isinstance(data.train.blocks, Sparse) else dense_step
     return advance(algorithm, state, data.train, event), {}
