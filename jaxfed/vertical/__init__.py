@@ -1,0 +1,1 @@
+"""Vertical federated learning: parties hold features of the same samples."""
