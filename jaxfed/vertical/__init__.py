@@ -1,1 +1,31 @@
-"""Vertical federated learning: parties hold features of the same samples."""
+"""The vertical side: parties that hold different features of the same rows, and VFB2 with its baselines."""
+
+from jaxfed.vertical.alignment import align
+from jaxfed.vertical.data import PartyData
+from jaxfed.vertical.federation import VerticalData
+from jaxfed.vertical.objective import Objective
+from jaxfed.vertical.saga import VFB2SAGA
+from jaxfed.vertical.saga_literal import LiteralSAGA
+from jaxfed.vertical.schedulers import BilevelAsync, FixedDelay, Synchronous
+from jaxfed.vertical.sgd import VFB2SGD
+from jaxfed.vertical.splitting import overlap, split
+from jaxfed.vertical.svrg import VFB2SVRG
+from jaxfed.vertical.units import Epochs, Seconds
+
+__all__ = [
+    "BilevelAsync",
+    "Epochs",
+    "FixedDelay",
+    "LiteralSAGA",
+    "Objective",
+    "PartyData",
+    "Seconds",
+    "Synchronous",
+    "VFB2SAGA",
+    "VFB2SGD",
+    "VFB2SVRG",
+    "VerticalData",
+    "align",
+    "overlap",
+    "split",
+]
