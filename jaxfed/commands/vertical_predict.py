@@ -18,8 +18,9 @@ def predict(options: Predict, ran: Any) -> int:
 
     Raises ValueError for a client, for rows that the run has not got, and for a file of other rows.
     """
-    for field in ("client", "server"):
-        if given := getattr(options, field):
+    for field, otherwise in (("client", None), ("server", False)):
+        given = getattr(options, field)
+        if given is not otherwise:
             checks.fail(field, given, "none: a vertical run has parties, and one model")
     vertical.start_device(ran.running)
     state = jf.load(options.folder).state

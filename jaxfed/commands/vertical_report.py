@@ -29,7 +29,7 @@ def table(ds: xr.Dataset, target_accuracy: float | None = None, target_objective
     """Return the last record of a run (dimension round), and when it reached the targets that are given."""
     last = ds.isel(round=-1)
     parts = [part for part in ("train", "test") if any(f"{part}_{kind}" in ds for kind in NAMES)]
-    rows = [[f"epoch {float(last['epochs']):.4g}, tick {int(last['round'])}", *parts]]
+    rows = [[f"epoch {float(last['epochs']):.3g}, tick {int(last['round'])}", *parts]]
     for kind, name in NAMES.items():
         if f"train_{kind}" in ds:
             rows.append([name, *(f"{float(last[f'{part}_{kind}']):.4f}" for part in parts)])
@@ -55,4 +55,4 @@ def _reached(ds: xr.Dataset, where: xr.DataArray) -> str:
     if not len(found):
         return "not reached"
     at = ds.isel(round=found[0])
-    return f"epoch {float(at['epochs']):.4g}, {float(at['time']):.6g} s, after {in_bytes(float(at['bytes']))}"
+    return f"epoch {float(at['epochs']):.3g}, {float(at['time']):.6g} s, after {in_bytes(float(at['bytes']))}"
