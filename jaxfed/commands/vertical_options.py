@@ -52,7 +52,7 @@ class Method:
 
     method: Literal["sgd", "svrg", "saga"] = "svrg"
     """Plain stochastic gradients, or variance reduced by a reference point (svrg) or a table (saga)."""
-    lr: Annotated[float | None, maybe("LR", "1 / L, where no row's gradient changes faster than L")] = None
+    lr: Annotated[float | None, maybe("LR", "1 / (4 L), L how fast a row's gradient changes in the mean")] = None
     """Step size of a dominated update."""
     batch_size: int = 1
     """Rows of a dominated update."""
