@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from jaxfed import checks, drawing, results
+from jaxfed.vertical_plots import vertical_run as vertical_run
 
 MAX_BUBBLES = 50  # clients of a partition drawn as bubbles; more are drawn as an image
 

@@ -229,7 +229,8 @@ def _headline(bar: Any, record: dict[str, np.ndarray]) -> None:
     """Show the mean over clients of the first headline there is."""
     name = next((n for n in HEADLINES if n in record), None)
     if name is not None:
-        bar.set_postfix({name: f"{np.nanmean(record[name]):.4f}"})
+        there = np.asarray(record[name])[~np.isnan(record[name])]
+        bar.set_postfix({name: f"{there.mean() if there.size else np.nan:.4f}"})
 
 
 def progress_bar(progress: bool | None, total: int) -> Any:

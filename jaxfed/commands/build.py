@@ -50,8 +50,7 @@ def client_data(data: o.Data) -> tuple[Arrays, FedData]:
 
 def check(data: o.Data) -> None:
     """Raise ValueError, with the option's name, for what is wrong whatever the data set holds."""
-    if not data.dataset.startswith(("tfds:", "idx:", "libsvm:")):
-        checks.one_of("dataset", data.dataset, datasets.NAMES)
+    check_name(data.dataset)
     checks.whole("num_clients", data.num_clients, 1)
     checks.whole("data_seed", data.data_seed, 0)
     if data.classes_per_client is not None:
@@ -60,6 +59,12 @@ def check(data: o.Data) -> None:
         checks.numbers(field, getattr(data, field), np.finfo(float).tiny)
     if not 0 <= data.validation < 1:
         checks.fail("validation", f"{data.validation:g}", "0 to below 1")
+
+
+def check_name(dataset: str) -> None:
+    """Raise ValueError for a data set that `datasets.load` does not know."""
+    if not dataset.startswith(("tfds:", "idx:", "libsvm:")):
+        checks.one_of("dataset", dataset, datasets.NAMES)
 
 
 def partition(data: o.Data) -> Any:

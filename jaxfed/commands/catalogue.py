@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from jaxfed.commands import options as o
+from jaxfed.commands import vertical_options as v
 
 
 def _group(cls: type) -> Any:
@@ -89,6 +90,21 @@ class Scaffold:
 
 
 @dataclass(frozen=True)
+class Vfb2:
+    """VFB2: parties that hold different columns of the same rows fit one linear model, waiting for nobody."""
+
+    method: v.Method = _group(v.Method)
+    problem: v.Problem = _group(v.Problem)
+    data: v.Parties = _group(v.Parties)
+    schedule: v.Schedule = _group(v.Schedule)
+    length: v.Length = _group(v.Length)
+    running: v.VerticalRunning = _group(v.VerticalRunning)
+    start: o.Start = _group(o.Start)
+    output: o.Output = _group(o.Output)
+    export: v.Export = _group(v.Export)
+
+
+@dataclass(frozen=True)
 class Compare:
     """Compare: several algorithms on one split, with the same settings where they share them, in one table."""
 
@@ -119,22 +135,25 @@ class Show:
     """Folder of the run, its --out."""
     target_accuracy: Annotated[float | None, arg(metavar="A", help_behavior_hint="(default: that of the run)")] = None
     """Report the first recorded round at which the mean test accuracy over clients is at least A, and the bytes."""
+    target_objective: Annotated[float | None, arg(metavar="F", help_behavior_hint="(default: that of the run)")] = None
+    """Of a vertical run: report the first record at which the objective is at most F."""
 
 
 @dataclass(frozen=True)
 class Predict:
-    """Predict: what a saved run's model says of a client's rows, as lines of row,label,prediction."""
+    """Predict: what a saved run's model says of rows (a client's, or all of a vertical run), a line for each."""
 
     folder: Positional[str]
     """Folder of the run, its --out."""
-    client: int
+    client: Annotated[int | None, arg(metavar="C", help_behavior_hint="(required, but for a vertical run)")] = None
     """Number of the client whose personal model predicts, from 0."""
     server: bool = False
     """Predict with the server's model in place of the client's."""
     rows: Literal["train", "validation", "test"] = "test"
-    """Which of the client's rows to predict."""
-    x: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="(default: the client's rows)")] = None
-    """A NumPy file with rows of your own [n, ...], shaped and scaled as those of the data set."""
+    """Which of the client's rows, or of the data set's, to predict."""
+    x: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="(default: the run's own rows)")] = None
+    """A file with rows of your own [n, ...], shaped and scaled as those of the data set: NumPy's .npy, or .csv with or
+    without a line of names (for a sparse table: SciPy's .npz)."""
     out: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="(default: standard output)")] = None
     """File for the lines."""
 
@@ -145,6 +164,7 @@ COMMANDS: dict[str, type] = {
     "local": LocalOnly,
     "fine-tuned": FineTuned,
     "scaffold": Scaffold,
+    "vfb2": Vfb2,
     "compare": Compare,
     "show": Show,
     "predict": Predict,

@@ -4,13 +4,18 @@ from typing import Any
 
 import xarray as xr
 
+from jaxfed import plots
+
 
 def run_figure(ds: xr.Dataset) -> Any:
     """Return a matplotlib Figure: both models' test accuracy (or loss) by round, and alpha where there is one.
 
     `ds` is a run's (round, client) or a comparison's (algorithm and seed too). Lines are means over clients and seeds;
-    the band of a single run leaves out the lowest and the highest tenth of the clients.
+    the band of a single run leaves out the lowest and the highest tenth of the clients. A vertical run's figure is
+    that of `plots.vertical_run`.
     """
+    if "dominated_updates" in ds:
+        return plots.vertical_run(ds)[0].figure
     from matplotlib.figure import Figure  # without pyplot: no window, no global state
 
     kind = "accuracy" if "personal_test_accuracy" in ds else "loss"

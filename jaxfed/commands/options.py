@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import arg
 
 
-def _maybe(metavar: str, otherwise: str) -> Any:
+def maybe(metavar: str, otherwise: str) -> Any:
     """Help for an option that may be absent: what stands for its value, and what holds without it."""
     return arg(metavar=metavar, help_behavior_hint=f"(default: {otherwise})")
 
@@ -24,7 +24,7 @@ class Data:
 
     dataset: str = "mnist5k"
     """mnist5k, digits, breast_cancer, diabetes (they come with the installed packages), tfds:NAME or idx:FOLDER."""
-    data_dir: Annotated[str | None, _maybe("FOLDER", "JAXFED_DATA_DIR, else that of TFDS")] = None
+    data_dir: Annotated[str | None, maybe("FOLDER", "JAXFED_DATA_DIR, else that of TFDS")] = None
     """Where the prepared sets of TensorFlow Datasets are."""
     download: bool = False
     """Let TensorFlow Datasets download and prepare a set that is not there."""
@@ -32,11 +32,11 @@ class Data:
     """Clients that the rows are dealt to."""
     iid: bool = False
     """Deal rows at random, in equal numbers. This is also what happens when no other split is asked for."""
-    classes_per_client: Annotated[int | None, _maybe("K", "no such split")] = None
+    classes_per_client: Annotated[int | None, maybe("K", "no such split")] = None
     """Deal each client rows of exactly K classes."""
-    concentration: Annotated[float | None, _maybe("C", "no such split")] = None
+    concentration: Annotated[float | None, maybe("C", "no such split")] = None
     """Deal each class in proportions drawn from Dirichlet(C): small C, few clients hold a class; large C, all do."""
-    quantity: Annotated[float | None, _maybe("C", "no such split")] = None
+    quantity: Annotated[float | None, maybe("C", "no such split")] = None
     """Deal rows at random, in numbers proportional to a draw from Dirichlet(C)."""
     validation: float = 0.0
     """Fraction of each client's rows kept from training, to choose settings by; below 1."""
@@ -70,7 +70,7 @@ class Local:
     """Rows a local step; full (or 0): all rows of the client."""
     batches: Literal["with_replacement", "epochs"] = "with_replacement"
     """Minibatches drawn independently, or by passes over the client's rows in a new order each time."""
-    local_epochs: Annotated[int | None, _maybe("E", "as many as local-steps says")] = None
+    local_epochs: Annotated[int | None, maybe("E", "as many as local-steps says")] = None
     """Passes over the client's rows a round, in place of local-steps; needs --batches epochs."""
 
 
@@ -88,7 +88,7 @@ class Server:
 
     server_optimizer: Literal["none", "momentum", "adam", "yogi"] = "none"
     """None adds server-lr times the update; the others are FedAvgM, FedAdam and FedYogi."""
-    weights: Annotated[Literal["uniform", "examples"] | None, _maybe("{uniform,examples}", _WEIGHTS)] = None
+    weights: Annotated[Literal["uniform", "examples"] | None, maybe("{uniform,examples}", _WEIGHTS)] = None
     """Whether clients count equally in the mean, or by their numbers of rows."""
 
 
@@ -106,7 +106,7 @@ class Tuning:
 
     tune_steps: int = 10
     """Steps of plain SGD on the client's own rows."""
-    tune_lr: Annotated[float | None, _maybe("LR", "lr")] = None
+    tune_lr: Annotated[float | None, maybe("LR", "lr")] = None
     """Step size of these steps."""
 
 
@@ -126,9 +126,9 @@ class Mixing:
     """Mixing weight at the start, 0 (the server's model) to 1 (the client's own)."""
     adaptive: bool = False
     """Let every client learn its alpha."""
-    alpha_lr: Annotated[float | None, _maybe("LR", "lr")] = None
+    alpha_lr: Annotated[float | None, maybe("LR", "lr")] = None
     """Step size of alpha."""
-    personal_lr: Annotated[float | None, _maybe("LR", "lr")] = None
+    personal_lr: Annotated[float | None, maybe("LR", "lr")] = None
     """Step size of v, the same in all rounds."""
     alpha_every: Literal["round", "step"] = "round"
     """Move alpha once a round, at the first local step, or at every step."""
@@ -152,15 +152,15 @@ class Running:
     """Rounds to run."""
     every: int = 1
     """Evaluate after every so many rounds."""
-    cohort_size: Annotated[int | None, _maybe("K", "all clients")] = None
+    cohort_size: Annotated[int | None, maybe("K", "all clients")] = None
     """Clients drawn for each round."""
     seed: int = 0
     """Seed of the initial model, the cohorts and the minibatches."""
-    devices: Annotated[int | None, _maybe("N", "every core of the CPU, or every GPU")] = None
+    devices: Annotated[int | None, maybe("N", "every core of the CPU, or every GPU")] = None
     """Devices that the clients are spread over."""
     x64: bool = False
     """Compute in float64."""
-    target_accuracy: Annotated[float | None, _maybe("A", "not reported")] = None
+    target_accuracy: Annotated[float | None, maybe("A", "not reported")] = None
     """Report the first recorded round at which the mean test accuracy over clients is at least A, and the bytes."""
 
 
@@ -168,7 +168,7 @@ class Running:
 class Output:
     """Where results go."""
 
-    out: Annotated[str | None, _maybe("FOLDER", "nothing is saved")] = None
+    out: Annotated[str | None, maybe("FOLDER", "nothing is saved")] = None
     """Folder for results.nc, state.pkl, settings.json and figure.png."""
     overwrite: bool = False
     """Replace the results that the folder holds."""
@@ -180,6 +180,5 @@ class Output:
 class Start:
     """Where the run starts."""
 
-    continue_from: Annotated[str | None, _maybe("FOLDER", "a new model")] = None
+    continue_from: Annotated[str | None, maybe("FOLDER", "a new model")] = None
     """Go on from the state of an earlier run. Its settings hold where no other is given, and its rounds count on."""
-

@@ -13,8 +13,9 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import tyro
 
 from jaxfed.commands import settings
-from jaxfed.commands.catalogue import COMMANDS
+from jaxfed.commands.catalogue import COMMANDS, Vfb2
 from jaxfed.commands.options import Output, Start
+from jaxfed.commands.vertical_options import Export, Length
 
 USAGE = """usage: jaxfed COMMAND [OPTIONS]
 
@@ -56,12 +57,22 @@ def _other_defaults(name: str, options: Any) -> Any:
             _fail("continue_from", f"a run of {command!r} in {start.continue_from}", f"a run of {name!r}")
         if preset != "none" and preset != earlier.preset:
             _fail("preset", preset, "none with continue_from: the earlier run's settings hold")
-        return dataclasses.replace(earlier, output=Output(), start=Start())
+        return _without_ends(earlier, options)
     if preset != "none":
         from jaxfed.commands.build import fedtorch
 
         return fedtorch(options)
     return None
+
+
+def _without_ends(earlier: Any, options: Any) -> Any:
+    """Return an earlier run's settings without its files, and without its length where another is given."""
+    fresh: dict[str, Any] = {"output": Output(), "start": Start()}
+    if isinstance(earlier, Vfb2):
+        fresh["export"] = Export()
+        if dataclasses.replace(options.length, every=None) != Length():
+            fresh["length"] = Length()
+    return dataclasses.replace(earlier, **fresh)
 
 
 def _options(name: str, words: list[str], default: Any = None) -> Any:

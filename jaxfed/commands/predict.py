@@ -1,7 +1,5 @@
 """What a saved run's models say of rows: the client's own, or a file's."""
 
-import contextlib
-import csv
 import sys
 from typing import Any
 
@@ -10,7 +8,7 @@ import numpy as np
 
 import jaxfed as jf
 from jaxfed import checks
-from jaxfed.commands import build, settings
+from jaxfed.commands import build, rows, settings
 from jaxfed.commands.catalogue import Predict
 
 
@@ -22,18 +20,24 @@ def predict(options: Predict) -> int:
     command, ran = settings.load(options.folder)
     if command == "compare":
         checks.fail("folder", f"a comparison in {options.folder}", "a run of one algorithm")
+    if command == "vfb2":
+        from jaxfed.commands import vertical_predict
+
+        return vertical_predict.predict(options, ran)
+    if options.client is None:
+        checks.fail("client", "nothing", f"the number of a client, 0 to {ran.data.num_clients - 1}")
+    checks.whole("client", options.client, 0)
     if ran.running.x64:
         jax.config.update("jax_enable_x64", True)
     state = jf.load(options.folder).state
     arrays, data = build.client_data(ran.data)
-    checks.whole("client", options.client, 0)
     if options.client >= data.train.num_clients:
         checks.fail("client", options.client, f"0 to {data.train.num_clients - 1}")
     algorithm = build.algorithm(command, ran, build.model(ran.net, arrays))
     x, y = _rows(options, data)
     z = np.asarray(algorithm.predict(state, x, None if options.server else options.client, data))
     predicted = np.argmax(z, axis=1) if arrays.num_classes else z
-    _write(options.out, y, predicted)
+    rows.write(options.out, ({} if y is None else {"label": y}) | {"prediction": predicted})
     if y is not None and len(y):
         _say(options, y, predicted, arrays.num_classes)
     return 0
@@ -46,25 +50,7 @@ def _rows(options: Predict, data: Any) -> tuple[np.ndarray, np.ndarray | None]:
         if part is None:
             checks.fail("rows", repr(options.rows), "train or test: the run kept no validation rows")
         return part.client(options.client)
-    try:
-        x = np.load(options.x, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        checks.fail("x", options.x, f"a NumPy file of one array ({error})")
-    wanted = data.train.x.shape[1:]
-    if not isinstance(x, np.ndarray) or x.dtype.kind not in "iuf" or x.ndim == 0 or x.shape[1:] != wanted:
-        got = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else "several arrays"
-        checks.fail("x", got, f"numbers of shape (rows, {', '.join(map(str, wanted))})")
-    if not np.isfinite(x).all():
-        checks.fail("x", "values that are not finite", "finite numbers")
-    return x, None
-
-
-def _write(out: str | None, y: np.ndarray | None, predicted: np.ndarray) -> None:
-    columns = {"row": range(len(predicted))} | ({} if y is None else {"label": y}) | {"prediction": predicted}
-    with contextlib.nullcontext(sys.stdout) if out is None else open(out, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
+    return rows.read(options.x, data.train.x.shape[1:]), None
 
 
 def _say(options: Predict, y: np.ndarray, predicted: np.ndarray, num_classes: int) -> None:

@@ -6,12 +6,16 @@ import numpy as np
 import xarray as xr
 
 from jaxfed import results
+from jaxfed.commands import vertical_report
+from jaxfed.commands.aligned import aligned, in_bytes
 
 FIGURES = ("mean_over_clients", "mean_over_examples", "worst_decile", "worst_client")
 
 
 def title(command: str, options: Any) -> str:
     """Return one line on what was run."""
+    if command == "vfb2":
+        return vertical_report.title(options)
     d = options.data
     deals = (
         (d.classes_per_client, f"{d.classes_per_client} classes each"),
@@ -23,8 +27,13 @@ def title(command: str, options: Any) -> str:
     return f"{command} on {d.dataset}: {d.num_clients} clients, {deal}, {options.net.model}{seeds}"
 
 
-def table(ds: xr.Dataset, target_accuracy: float | None = None) -> str:
-    """Return the table of a run (dimensions round, client) or of a comparison (algorithm and seed too)."""
+def table(ds: xr.Dataset, target_accuracy: float | None = None, target_objective: float | None = None) -> str:
+    """Return the table of a run (dimensions round, client) or of a comparison (algorithm and seed too).
+
+    A vertical run's has no clients; only it can have a target for the objective.
+    """
+    if "dominated_updates" in ds:
+        return vertical_report.table(ds, target_accuracy, target_objective)
     return _comparison(ds, target_accuracy) if "algorithm" in ds.dims else _one_run(ds, target_accuracy)
 
 
@@ -32,7 +41,7 @@ def _one_run(ds: xr.Dataset, target_accuracy: float | None) -> str:
     personal, server = (results.summary(ds, model=model) for model in ("personal", "server"))
     rows = [[f"{_test(ds)}, round {int(ds['round'][-1])}", "personal", "server"]]
     rows += [[name.replace("_", " "), f"{personal[name]:.4f}", f"{server[name]:.4f}"] for name in FIGURES]
-    lines = [_aligned(rows)]
+    lines = [aligned(rows)]
     if "mixing_weight" in ds:
         alpha = ds["mixing_weight"].isel(round=-1)
         low, mean, high = (float(value) for value in (alpha.min(), alpha.mean(), alpha.max()))
@@ -40,7 +49,7 @@ def _one_run(ds: xr.Dataset, target_accuracy: float | None) -> str:
     if target_accuracy is not None:
         for model in ("personal", "server"):
             lines.append(f"accuracy {target_accuracy:g} by {model}: {_reached(ds, target_accuracy, model)}")
-    lines.append(f"sent, both ways: {_bytes(_sent(ds))}")
+    lines.append(f"sent, both ways: {in_bytes(_sent(ds))}")
     if not bool(ds["finite"].all()):
         lines.append(f"diverged: not finite from round {int(ds['round'][~ds['finite'].values][0])} on")
     return "\n".join(lines)
@@ -62,12 +71,12 @@ def _comparison(ds: xr.Dataset, target_accuracy: float | None) -> str:
         row.append(f"{np.mean([summary['mean_over_clients'] for summary in server]):.4f}")
         alpha = np.array([run["mixing_weight"][-1].mean() for run in runs if "mixing_weight" in run])
         row.append(f"{alpha.mean():.4f}" if np.isfinite(alpha).any() else "")
-        row.append(_bytes(np.mean([_sent(run) for run in runs])))
+        row.append(in_bytes(np.mean([_sent(run) for run in runs])))
         if target_accuracy is not None:
             reached = [results.rounds_to(run, target_accuracy) for run in runs]
             row.append("not reached" if None in reached else f"{np.mean(np.array(reached, float)):g}")
         rows.append(row)
-    return _aligned(rows) + "\nof the personal models, but for the server's mean over clients"
+    return aligned(rows) + "\nof the personal models, but for the server's mean over clients"
 
 
 def _test(ds: xr.Dataset) -> str:
@@ -76,27 +85,9 @@ def _test(ds: xr.Dataset) -> str:
 
 def _reached(ds: xr.Dataset, accuracy: float, model: str) -> str:
     at = results.rounds_to(ds, accuracy, f"{model}_test_accuracy")
-    return "not reached" if at is None else f"round {at}, after {_bytes(_sent(ds.sel(round=slice(None, at))))}"
+    return "not reached" if at is None else f"round {at}, after {in_bytes(_sent(ds.sel(round=slice(None, at))))}"
 
 
 def _sent(ds: xr.Dataset) -> float:
     """Return the bytes sent until the last record; a run that was ended before its first round has sent none."""
     return float(results.bytes_sent(ds).isel(round=-1)) if "visits" in ds else 0.0
-
-
-def _bytes(count: Any) -> str:
-    """Return a number of bytes in decimal units: 62.8 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.4g} TB"
-
-
-def _aligned(rows: list[list[str]]) -> str:
-    """Return rows of cells as lines, the first column flush left, the others flush right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    flush = "<" + ">" * (len(widths) - 1)
-    return "\n".join(
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, flush, widths, strict=True)) for row in rows
-    )

@@ -8,7 +8,7 @@ import xarray as xr
 
 import jaxfed as jf
 from jaxfed import checks, interrupts, results
-from jaxfed.commands import build, report, settings
+from jaxfed.commands import build, report, settings, vertical, vertical_schedule
 from jaxfed.commands import options as o
 from jaxfed.commands.figure import run_figure
 
@@ -28,16 +28,19 @@ FIXED = {
 
 def train(command: str, options: Any) -> int:
     """Run one algorithm and return the exit status: 0, or 130 where Ctrl-C ended it early (what is done is kept)."""
-    start = _start(options)
-    arguments, model = _prepare(options)
-    algorithm = build.algorithm(command, options, model)
+    fixed = vertical.FIXED if command == "vfb2" else FIXED
+    start = _start(options, fixed)
+    if command == "vfb2":
+        options, arguments, algorithm = _prepare_vertical(options)
+    else:
+        arguments, model = _prepare(options)
+        algorithm = build.algorithm(command, options, model)
     with interrupts.deferred():  # until the files are written
         run = jf.run(options.running.seed, algorithm, state=None if start is None else start.state, **arguments)
         if options.output.out is not None:
             run.save(options.output.out, overwrite=True)
         _finish(command, options, run.dataset)
-    done = int(run.dataset["round"][-1] - run.dataset["round"][0])
-    return 0 if done == options.running.rounds else INTERRUPTED
+    return 0 if _complete(options, run.dataset) else INTERRUPTED
 
 
 def compare(options: Any) -> int:
@@ -87,6 +90,23 @@ def _prepare(options: Any) -> tuple[dict[str, Any], jf.Model]:
     return arguments, model
 
 
+def _prepare_vertical(options: Any) -> tuple[Any, dict[str, Any], Any]:
+    """Return settled options, the arguments of a vertical run, its algorithm. Writes the schedule if that is wanted."""
+    refuse(options.output)
+    options, arguments, algorithm = vertical.prepare(options)
+    _make(options.output)
+    if options.export.export_schedule is not None:
+        vertical_schedule.export(options.export.export_schedule, arguments, algorithm)
+    return options, arguments, algorithm
+
+
+def _complete(options: Any, ds: xr.Dataset) -> bool:
+    """Return whether a run was not ended early."""
+    if hasattr(options, "length"):
+        return vertical_schedule.complete(options.length, ds)
+    return int(ds["round"][-1] - ds["round"][0]) == options.running.rounds
+
+
 def refuse(output: o.Output) -> None:
     """Raise FileExistsError where the folder holds results (without overwrite), NotADirectoryError for a file."""
     if output.out is None:
@@ -111,13 +131,13 @@ def _make(output: o.Output) -> None:
         checks.fail("out", output.out, "a folder that can be written to")
 
 
-def _start(options: Any) -> jf.Run | None:
-    """Return the run to go on from; ValueError where its clients or its state are of another kind."""
+def _start(options: Any, fixed: dict[str, tuple[str, ...]]) -> jf.Run | None:
+    """Return the run to go on from; ValueError where one of the `fixed` options of its groups was another."""
     folder = options.start.continue_from
     if folder is None:
         return None
     earlier = settings.load(folder)[1]
-    for group, fields in FIXED.items():
+    for group, fields in fixed.items():
         for field in fields if hasattr(options, group) else ():
             got, had = (getattr(getattr(given, group), field) for given in (options, earlier))
             if got != had:
@@ -132,6 +152,7 @@ def _finish(command: str, options: Any, ds: xr.Dataset) -> None:
         settings.save(command, options, out)
         run_figure(ds).savefig(Path(out) / FIGURE, dpi=150)
     if not options.output.quiet:
+        running = options.running
         print(report.title(command, options))
-        print(report.table(ds, options.running.target_accuracy))
+        print(report.table(ds, running.target_accuracy, getattr(running, "target_objective", None)))
         print("not saved: no --out was given" if out is None else f"saved in {out}")
