@@ -1,11 +1,19 @@
 """What lets a test play the same vertical federation in jaxfed and in the NumPy oracles of `tests.reference`."""
 
+from functools import partial
+
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jaxfed as jf
+from jaxfed import core, runner
 from jaxfed.vertical import engine, samples
+from jaxfed.vertical.data import Depths
+from jaxfed.vertical.federation import epoch_length
+from jaxfed.vertical.ticks import Tick, concatenate, empty
+from tests.support import QUICK
 
 SIZES = (3, 1, 4, 2)  # features of each party
 METHODS = {
@@ -14,8 +22,6 @@ METHODS = {
     "saga": jf.VFB2SAGA,
     "saga_literal": jf.vertical.LiteralSAGA,
 }
-WEIGHTS = jf.Measure(lambda algorithm, state, data: {"w": engine.weights(algorithm, state)}, ("row", "column"))
-FLAT = jf.Measure(lambda algorithm, state, data: {"w": engine.weights(algorithm, state)}, ("column",))
 
 
 def federation(n=40, sizes=SIZES, active=(0, 2), seed=0, targets=False, sparse=False):
@@ -40,19 +46,40 @@ def sampler(seed, party, batch_size, most=4000):
     return lambda a, u: drawn[a, u]
 
 
-def table_of(scheduler, algorithm, party, num_rounds):
-    """The table of ticks that a run follows, its drain included."""
-    from jaxfed.vertical.federation import epoch_length
-
-    length = epoch_length(algorithm, party)
+def plan_of(scheduler, algorithm, party, num_rounds):
+    """The plan that a run follows."""
     per_epoch = party.num_rows / algorithm.batch_size
-    return scheduler.plan(num_rounds, updates_per_epoch=per_epoch, epoch_length=length).table()
+    length = epoch_length(algorithm, party)
+    return scheduler.plan(num_rounds, updates_per_epoch=per_epoch, epoch_length=length)
 
 
-def history(algorithm, party, scheduler, num_rounds, seed=0, **options):
-    """The weights after every recorded tick, [T, d] in the order of parties, from a run that records every tick."""
-    sparse = isinstance(party.blocks, jf.vertical.blocks.Sparse)
-    out = jf.run(seed, algorithm, party, scheduler=scheduler, num_rounds=num_rounds, progress=False,
-                 measures=[FLAT if sparse else WEIGHTS], **options)  # fmt: skip
-    w = out.dataset["w"].values[1:]
-    return w if sparse else w[:, party.blocks.mask()]
+class Listed(flax.struct.PyTreeNode):
+    """A table as the device's scheduler: empty ticks past its end."""
+
+    ticks: Tick
+
+    def __call__(self, key, t):
+        """Tick t."""
+        return jax.tree.map(lambda x: x[jnp.minimum(t, x.shape[0] - 1)], self.ticks)
+
+
+@partial(jax.jit, static_argnames="num_ticks", compiler_options=QUICK)
+def play(key, algorithm, scheduler, data, num_ticks):
+    """The weights after every tick."""
+    weights = jf.Measure(lambda algorithm, state, data: {"w": engine.weights(algorithm, state)})
+    return core.rollout(key, algorithm, scheduler, data, [weights], num_rounds=num_ticks)[1]["w"]
+
+
+def history(algorithm, party, scheduler, num_rounds, seed=0):
+    """(the weights after every tick [T, d] in the order of parties, the table of ticks), those of the drain included.
+
+    Tables and rings are padded to rounded sizes, so that few programs have to be compiled.
+    """
+    plan = plan_of(scheduler, algorithm, party, num_rounds)
+    table = plan.table()
+    count = len(table.time)
+    rounded = -(-(count + 1) // 150) * 150
+    rows = concatenate([table, empty(rounded - count, *table.apply.shape[1:])])
+    placed = party.place(Depths(1 if plan.read_depth == 1 else 7, 10))
+    w = play(jax.random.key(seed), runner.cast(algorithm, to_float=True), Listed(Tick(*rows)), placed, rounded)
+    return np.asarray(w)[:count, party.blocks.mask()], table

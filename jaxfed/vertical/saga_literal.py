@@ -18,7 +18,7 @@ MOST_BYTES = 2**31
 
 
 class Gradients(NamedTuple):
-    """The printed alpha_i^l [q, n, d], each party's last gradient of each row with its regulariser; their mean [q, d]."""
+    """The printed alpha_i^l [q, n, d]: each party's last gradient of each row, regulariser included; their mean [q, d]."""
 
     table: Array
     mean: Array
