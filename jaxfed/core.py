@@ -63,22 +63,23 @@ def _advance_in_blocks(
     def prepared(carry):
         rounds = carry.round + jnp.arange(size)
         events = jax.vmap(lambda t: scheduler(jax.random.fold_in(event_key, t), t))(rounds)
-        return algorithm.prepare(step_key, carry.state, data, events)
+        # blocks end where `size` divides the round, so what `prepare` does at such rounds depends on no cut
+        most = jnp.minimum(size - carry.round % size, end - carry.round)
+        return algorithm.prepare(step_key, carry.state, data, events, most)
 
-    def play(events, i, carry):
+    def play(events, i, start, state):
         event = jax.tree.map(lambda x: x[i], events)
-        state, info = algorithm.step(jax.random.fold_in(step_key, carry.round), carry.state, data, event)
-        return Carry(carry.round + 1, jnp.asarray(event.time, carry.time.dtype), state), info
+        return algorithm.step(jax.random.fold_in(step_key, start + i), state, data, event)
 
     def block(carry_info):
         carry, info = carry_info
         state, events, length = prepared(carry)
-        # blocks end where `size` divides the round, so what `prepare` does at such rounds depends on no cut
-        length = jnp.minimum(jnp.minimum(length, size - carry.round % size), end - carry.round)
-        start = (carry._replace(state=state), info)
-        return jax.lax.fori_loop(0, length, lambda i, both: play(events, i, both[0]), start)
+        one = lambda i, both: play(events, i, carry.round, both[0])  # noqa: E731
+        state, info = jax.lax.fori_loop(0, length, one, (state, info))
+        time = jnp.asarray(events.time[length - 1], carry.time.dtype)
+        return Carry(carry.round + length, time, state), info
 
-    shapes = jax.eval_shape(lambda c: play(prepared(c)[1], 0, c)[1], carry)
+    shapes = jax.eval_shape(lambda c: play(prepared(c)[1], 0, c.round, c.state)[1], carry)
     info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     return jax.lax.while_loop(lambda both: both[0].round < end, block, (carry, info))
 

@@ -22,9 +22,10 @@ class Algorithm(Protocol):
     """A frozen pytree of hyperparameters with two pure methods.
 
     It may have two more, for what can be looked up for many rounds at once, before they are played one by one:
-    `block_size(data) -> int`, static, and `prepare(key, state, data, events) -> (state, events, length)`, where events
-    have a first axis of that size, the returned ones are what `step` then gets one by one, and only the first `length`
-    of them are played before `prepare` is called again. Blocks must never change a result.
+    `block_size(data) -> int`, static, and `prepare(key, state, data, events, most) -> (state, events, length)`. Events
+    have a first axis of that size; the returned ones, with a field `time`, are what `step` then gets one by one, the
+    first `length` of them exactly (1 to `most`), before `prepare` is called again. So `prepare` may move counters on for
+    the whole block. Blocks must never change a result.
     """
 
     def init(self, key: Key, data: Data) -> State:

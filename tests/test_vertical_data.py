@@ -47,11 +47,11 @@ def rows_of(party):
     start = 0
     for p, size in enumerate(party.sizes):
         if isinstance(party.blocks, Dense):
-            out[:, columns[start : start + size]] = party.blocks.x[p, :, :size]
-            assert not np.any(party.blocks.x[p, :, size:])
+            out[:, columns[start : start + size]] = party.blocks.x[:, p, :size]
+            assert not np.any(party.blocks.x[:, p, size:])
         else:
             for i in range(party.num_rows):
-                for j, value in zip(party.blocks.indices[p, i], party.blocks.values[p, i], strict=True):
+                for j, value in zip(party.blocks.indices[i, p], party.blocks.values[i, p], strict=True):
                     if value:
                         assert start <= j < start + size
                         out[i, columns[j]] += value
@@ -332,7 +332,7 @@ def test_a_large_sparse_table_is_built_fast(rng):
     start = time.perf_counter()
     party = split(x, np.arange(n) % 2, 8, 3)
     assert time.perf_counter() - start < 20  # 2 seconds alone; other tests may share the machine
-    assert party.blocks.values.shape[:2] == (8, n) and party.blocks.values.nbytes < 2**27
+    assert party.blocks.values.shape[:2] == (n, 8) and party.blocks.values.nbytes < 2**27
     w = rng.random(d, np.float32)
     np.testing.assert_allclose(party.blocks.scores(party.split_params(w)), x @ w, rtol=1e-4)
 

@@ -6,7 +6,8 @@ the products wait in `products`, the messages in the ring `messages`, and no his
 
 Methods differ in what a message says beside theta and in the mean gradient that a party adds: see `sgd`, `svrg`,
 `saga`. For each block of ticks everything that does not depend on the weights (samples, rows, places in the rings) is
-looked up at once by `look_up`; what is left for a tick is arithmetic.
+looked up at once by `look_up`; what is left for a tick is arithmetic. Every operation left there costs: a tick of 3
+dominators and 8 parties takes a compiled sequential loop less than half a microsecond.
 
 A trailing axis of lanes, *L: `lr` and `l2` may be arrays of one shape, for several runs under one schedule. It is the
 last axis everywhere, which is six times faster on a CPU than the first would be.
@@ -25,9 +26,10 @@ from jaxfed.vertical.ticks import Tick
 class VerticalState(NamedTuple):
     """What a vertical run carries.
 
-    weights: dense [q, d, *L], or `lazy.Lazy`. memory: what the method keeps. products [q, m, R, b, *L]: those of
-    requested updates, R = largest read-ahead + 1. messages [m, H, b, *L]: those that may still have to be applied,
-    H = largest age + 1. completed int32 [m]: completions of each dominator. round int32: ticks done.
+    weights: dense [q, d, *L], or `lazy.Lazy`. memory: what the method keeps. products [m, R, b, q, *L]: those of
+    requested updates, R > the furthest read ahead. messages [m, H, b, *L]: those that may still have to be applied,
+    H > the greatest age. completed int32 [m]: completions of each dominator. round int32: ticks done. (R and H are
+    powers of two.)
 
     The state of a finished run has `totals` (see `traffic`), weights as the blocks have them, and nothing on its way:
     no products and no messages.
@@ -35,98 +37,111 @@ class VerticalState(NamedTuple):
 
     weights: Any
     memory: Any
-    products: Array
-    messages: Array
+    products: Any
+    messages: Any
     completed: Array
     round: Array
     totals: Any = ()
 
 
 class Lookup(NamedTuple):
-    """What one tick (or a block of B, with a first axis) needs beside the weights; axes q, m, b.
+    """What one tick (or a block of B, with a first axis) needs beside the weights.
 
-    reads [q, m]: whose product is evaluated, into which place `ahead` of `products`, on `rows_read` [q, m, b] ([m, b]
-    where R is 1). completes [m]: who completes, from place `slot` of `products` into `place` of `messages`, on `rows`
-    [m, b] with labels y; `next_rows` are those of the update after it. applies [q, m]: who applies what is in
-    `from_place` of `messages`, on `rows_applied` [q, m, b]. completed [m] and time: after the tick.
+    reads bool [m, q]: whose product is evaluated, into which place `ahead` [m, q] of `products` (where R > 1).
+    completes bool [m]: who completes, from place `slot` [m] of `products` into `place` [m] of `messages`; y [m, b]: the
+    labels of its rows. applies bool [m, q]: who applies what is at `source` [m, q] in the ring of all dominators, m H
+    places; count [q]: how many those are. lr: the step size, where it is a schedule.
     """
 
     reads: Array
-    ahead: Array
-    rows_read: Array
+    ahead: Any
     completes: Array
+    slot: Any
     place: Array
-    slot: Array
-    rows: Array
-    next_rows: Array
     y: Array
     applies: Array
-    from_place: Array
-    rows_applied: Array
-    completed: Array
+    source: Array
+    count: Array
+    lr: Any
     time: Array
+
+
+class Rows(NamedTuple):
+    """Sample numbers for a block of B ticks: read, of products ([B, m, b, q], or [B, m, b] where R is 1); completed and
+    next [B, m, b], of the update that each dominator completes next, seen before and after the tick; applied
+    [B, m, b, q]."""
+
+    read: Array
+    completed: Array
+    next: Array
+    applied: Array
 
 
 def start(weights: Any, memory: Any, data: Any, batch_size: int, lanes: tuple[int, ...]) -> VerticalState:
     """Return the state before the first tick."""
-    q, m, (read, message) = data.num_parties, data.num_active, data.depths
+    q, m = data.num_parties, data.num_active
+    read, message = (1 << (depth - 1).bit_length() for depth in data.depths)
     real = jnp.result_type(float)
     return VerticalState(
         weights,
         memory,
-        jnp.zeros((q, m, read, batch_size, *lanes), real),
+        jnp.zeros((m, read, batch_size, q, *lanes), real),
         jnp.zeros((m, message, batch_size, *lanes), real),
         jnp.zeros(m, jnp.int32),
         jnp.zeros((), jnp.int32),
     )
 
 
-def look_up(key: Key, state: VerticalState, data: Any, ticks: Tick) -> Lookup:
-    """Return what the ticks of a block (first axis B) need beside the weights."""
-    read_depth, depth = state.products.shape[2], state.messages.shape[1]
-    batch_size, count = state.messages.shape[2], ticks.complete.shape[0]
-    before = state.completed + jnp.cumsum(ticks.complete, 0, jnp.int32) - ticks.complete  # [B, m]
-    after = before + ticks.complete
+def look_up(key: Key, state: VerticalState, data: Any, lr: Any, ticks: Tick) -> tuple[Lookup, Rows, Array]:
+    """Return (look-up, sample numbers, completions [B, m] after each tick) of a block of ticks."""
+    m, depth, batch_size = state.messages.shape[:3]
+    read_depth, count = state.products.shape[1], ticks.complete.shape[0]
+    after = state.completed + jnp.cumsum(ticks.complete, 0, jnp.int32)  # [B, m]
+    before = after - ticks.complete
     first = jnp.maximum(state.completed - depth, 0)  # no message that is still to be applied is older
-    drawn = samples.rows(key, first, count + depth + read_depth, batch_size, data.num_rows)
-    dominator = jnp.arange(before.shape[1])
-    read, age = jnp.swapaxes(ticks.read, 1, 2).astype(jnp.int32), jnp.swapaxes(ticks.apply, 1, 2).astype(jnp.int32)
-    applied = after[:, None] - 1 - age  # [B, q, m]
-    rows = drawn[dominator, before - first]
-    ahead = before[:, None] + read
-    return Lookup(
-        reads=read >= 0,
-        ahead=ahead % read_depth,
-        rows_read=rows if read_depth == 1 else drawn[dominator, ahead - first],
+    each = count + depth + read_depth
+    drawn = samples.rows(key, first, each, batch_size, data.num_rows).reshape(m * each, batch_size)
+    shift = jnp.arange(m, dtype=jnp.int32) * each - first  # from an update's number to its place in `drawn`
+
+    def rows(update, shift=shift):
+        return drawn.at[(update + shift).astype(jnp.uint32)].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+    ahead = before[..., None] + ticks.read.astype(jnp.int32)
+    applied = after[..., None] - 1 - ticks.apply.astype(jnp.int32)  # [B, m, q]
+    applies, completing = ticks.apply >= 0, rows(before)
+    lookup = Lookup(
+        reads=ticks.read >= 0,
+        ahead=ahead & (read_depth - 1) if read_depth > 1 else None,
         completes=ticks.complete,
-        place=before % depth,
-        slot=before % read_depth,
-        rows=rows,
-        next_rows=drawn[dominator, after - first],
-        y=data.y[rows],
-        applies=age >= 0,
-        from_place=applied % depth,
-        rows_applied=drawn[dominator, applied - first],
-        completed=after,
+        slot=before & (read_depth - 1) if read_depth > 1 else None,
+        place=before & (depth - 1),
+        y=data.y[completing],
+        applies=applies,
+        source=(applied & (depth - 1)) + jnp.arange(m, dtype=jnp.int32)[:, None] * depth,
+        count=jnp.sum(applies, 1).astype(data.y.dtype),
+        lr=steps.at(lr, state.round + jnp.arange(count)) if callable(lr) else None,
         time=ticks.time,
     )
+    of_each = lambda update: jnp.swapaxes(rows(update, shift[:, None]), 2, 3)  # noqa: E731
+    read = completing if read_depth == 1 else of_each(ahead)
+    return lookup, Rows(read, completing, rows(after), of_each(applied)), after
 
 
 def answer(products: Array, tick: Lookup, evaluated: Array) -> Array:
-    """Return `products` with those of this tick's reads, evaluated [q, m, b, *L], in their places."""
-    read_depth = products.shape[2]
-    here = tick.reads[..., None]
-    if read_depth > 1:
-        here = here & (tick.ahead[..., None] == jnp.arange(read_depth))
-    return jnp.where(_to(here, products), evaluated[:, :, None], products)
+    """Return `products` with those of this tick's reads, evaluated [m, b, q, *L], in their places."""
+    here = tick.reads[:, None]
+    if tick.ahead is not None:
+        here = here & (tick.ahead[:, None] == jnp.arange(products.shape[1])[:, None])
+    here = here[:, :, None]  # [m, R, 1, q]
+    return jnp.where(_to(here, products), evaluated[:, None], products)
 
 
 def sums(products: Array, tick: Lookup) -> Array:
     """Return z [m, b, *L], the sum over parties of the products of the update that each dominator completes now."""
-    if products.shape[2] == 1:
-        return jnp.sum(products[:, :, 0], 0)
-    here = tick.slot[:, None] == jnp.arange(products.shape[2])
-    return jnp.sum(jnp.where(_to(here, products[0]), products, 0), (0, 2))
+    if tick.slot is None:
+        return jnp.sum(products[:, 0], 2)
+    here = tick.slot[:, None] == jnp.arange(products.shape[1])
+    return jnp.sum(jnp.where(_to(here, products), products, 0), (1, 3))
 
 
 def send(messages: Array, tick: Lookup, values: Array) -> Array:
@@ -136,19 +151,17 @@ def send(messages: Array, tick: Lookup, values: Array) -> Array:
 
 
 def due(messages: Array, tick: Lookup) -> Array:
-    """Return the messages that each party applies in this tick, [q, m, b, *L], zero where there is none."""
-    found = messages[jnp.arange(messages.shape[0]), tick.from_place]
-    return jnp.where(_to(tick.applies, found), found, 0)
+    """Return the messages that each party applies in this tick, [m, b, q, *L], zero where there is none."""
+    m, depth, b, *lanes = messages.shape
+    at = tick.source[:, None] * b + jnp.arange(b, dtype=jnp.int32)[:, None]  # [m, b, q]
+    flat = messages.reshape(m * depth * b, *lanes)
+    found = flat.at[at.astype(jnp.uint32)].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    return jnp.where(_to(tick.applies[:, None], found), found, 0)
 
 
-def finish(state: VerticalState, tick: Lookup, **changes: Any) -> VerticalState:
-    """Return the state after a tick."""
-    return state._replace(completed=tick.completed, round=state.round + 1, **changes)
-
-
-def rate(lr: Any, round: Array) -> Array:
-    """Return the step size at a tick; schedules of `jaxfed.steps` count ticks."""
-    return steps.at(lr, round)
+def rate(lr: Any, tick: Lookup) -> Array:
+    """Return the step size of a tick; schedules of `jaxfed.steps` count ticks."""
+    return lr if tick.lr is None else tick.lr
 
 
 def _to(condition: Array, like: Array) -> Array:

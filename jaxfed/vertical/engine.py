@@ -5,7 +5,7 @@ and five hooks that say what it remembers:
 
   remember(data, w, lanes) -> memory        before the first tick
   refresh(data, w, memory) -> memory        at a snapshot (only SVRG has any)
-  fetch(memory, ticks) -> (memory, extra)   what a block of ticks needs of the memory, looked up at once
+  fetch(memory, tick, rows) -> (memory, extra)   what a block of ticks needs of the memory, looked up at once
   message(memory, theta, tick, extra) -> (values, memory)    what a dominator sends, [m, b, *L]
   learn(memory, moved, data) -> memory      after the applies of a tick; `moved` is the sum of message times row
   and `mean(memory)`: the gradient that a party adds to each message it applies, or None.
@@ -61,29 +61,29 @@ def block_size(algorithm: Any, data: Any) -> int:
 
 
 def prepare(
-    algorithm: Any, key: Key, state: VerticalState, data: Any, ticks: Tick
+    algorithm: Any, key: Key, state: VerticalState, data: Any, ticks: Tick, most: Array
 ) -> tuple[VerticalState, Event, Array]:
-    """Return the state, a block of prepared events, and how many of them may be played before the next call.
+    """Return the state with its counters as after the block, its prepared ticks, and how many of them to play.
 
-    A snapshot is taken where the first tick says so, and ends the block before it where a later one does.
+    That is at most `most`. A snapshot is taken where the first tick says so, and ends the block where a later one does.
     """
     data = data.train
+    size = ticks.complete.shape[0]
     if hasattr(algorithm, "epoch_length"):
         state = jax.lax.cond(ticks.snapshot[0], lambda s: _snapshot(algorithm, s, data), lambda s: s, state)
-    tick = backward.look_up(key, state, data, ticks)
+    tick, rows, completed = backward.look_up(key, state, data, algorithm.lr, ticks)
     if not algorithm.backward:  # AFSVRG-VP: parties without labels never move
         active = np.isin(np.arange(data.num_parties), data.active)
-        tick = tick._replace(applies=tick.applies & active[:, None])
-    memory, extra = algorithm.fetch(state.memory, tick)
-    later = ticks.snapshot.at[0].set(False)
-    length = jnp.where(jnp.any(later), jnp.argmax(later), later.shape[0])
+        tick = tick._replace(applies=tick.applies & active, count=tick.count * active)
+    memory, extra = algorithm.fetch(state.memory, tick, rows)
     if isinstance(data.blocks, Sparse):
-        state = state._replace(
-            weights=lazy.renormalise(state.weights, algorithm.mean(memory), state.round, later.shape[0])
-        )
-    rows = tick.rows_read if tick.rows_read.ndim == 4 else tick.rows_read[:, None]
-    event = Event(tick, data.blocks.take(rows), data.blocks.take(tick.rows_applied), extra)
-    return state._replace(memory=memory), event, length
+        folded = lazy.renormalise(state.weights, algorithm.mean(memory), state.round, size)
+        state = state._replace(weights=folded)
+    take = data.blocks.take if rows.read.ndim == 3 else data.blocks.take_each
+    event = Event(tick, take(rows.read), data.blocks.take_each(rows.applied), extra)
+    later = ticks.snapshot.at[0].set(False)
+    length = jnp.minimum(jnp.where(jnp.any(later), jnp.argmax(later), size).astype(jnp.int32), most)
+    return state._replace(memory=memory, completed=completed[length - 1], round=state.round + length), event, length
 
 
 def _snapshot(algorithm: Any, state: VerticalState, data: Any) -> VerticalState:
@@ -102,34 +102,33 @@ def step(algorithm: Any, key: Key, state: VerticalState, data: Any, event: Event
 def dense_step(algorithm: Any, state: VerticalState, data: Any, event: Event) -> VerticalState:
     """Return the state after one tick on dense blocks; w [q, d, *L]."""
     w, tick, objective = state.weights, event.tick, algorithm.objective
-    products = backward.answer(state.products, tick, _forward(w, event.read))
+    products = backward.answer(state.products, tick, forward(w, event.read))
     z = backward.sums(products, tick)
     theta = objective.theta(z, tick.y.reshape(*tick.y.shape, *[1] * (z.ndim - 2)))
     values, memory = algorithm.message(state.memory, theta, tick, event.extra)
     messages = backward.send(state.messages, tick, values)
     moved = _pull(backward.due(messages, tick), event.apply)
-    count = jnp.sum(tick.applies, 1).astype(w.dtype)
     each = objective.penalty_gradient(w)  # theta is stale, the regulariser current (Algorithm 3, step 3)
     mean = algorithm.mean(memory)
     each = each if mean is None else each + mean
-    gradient = moved / algorithm.batch_size + count.reshape(-1, *[1] * (w.ndim - 1)) * each
+    gradient = moved / algorithm.batch_size + tick.count.reshape(-1, *[1] * (w.ndim - 1)) * each
     memory = algorithm.learn(memory, moved, data)
-    w = w - (backward.rate(algorithm.lr, state.round) * gradient).astype(w.dtype)
-    return backward.finish(state, tick, weights=w, memory=memory, products=products, messages=messages)
+    w = w - (backward.rate(algorithm.lr, tick) * gradient).astype(w.dtype)
+    return state._replace(weights=w, memory=memory, products=products, messages=messages)
 
 
-def _forward(w: Array, x: Array) -> Array:
-    """Return partial products [q, m, b, *L] of w [q, d, *L] with rows x [q, m, b, d]."""
+def forward(w: Array, x: Array) -> Array:
+    """Return partial products [m, b, q, *L] of w [q, d, *L] with rows x [m, b, q, d]."""
     if w.ndim > 2:
-        return jnp.einsum("qdl,qmbd->qmbl", w, x)
-    return jnp.sum(w[:, None, None] * x, -1)  # at these sizes a fused loop beats a batched matrix product
+        return jnp.einsum("qdl,mbqd->mbql", w, x)
+    return jnp.sum(w * x, -1)  # at these sizes a fused loop beats a batched matrix product
 
 
 def _pull(values: Array, x: Array) -> Array:
-    """Return sums of values [q, m, b, *L] times rows x [q, m, b, d]: [q, d, *L]."""
+    """Return sums of values [m, b, q, *L] times rows x [m, b, q, d]: [q, d, *L]."""
     if values.ndim > 3:
-        return jnp.einsum("qmbl,qmbd->qdl", values, x)
-    return jnp.sum(values[..., None] * x, (1, 2))
+        return jnp.einsum("mbql,mbqd->qdl", values, x)
+    return jnp.sum(values[..., None] * x, (0, 1))
 
 
 def weights(algorithm: Any, state: VerticalState) -> Array:

@@ -68,9 +68,8 @@ def step(algorithm: Any, state: VerticalState, data: Any, event: Any) -> Vertica
     messages = backward.send(state.messages, tick, values)
 
     indices, x = event.apply
-    moved = backward.due(messages, tick)[..., None] * x  # [q, m, b, k]
-    count = jnp.sum(tick.applies, 1).astype(x.dtype)
-    lr = backward.rate(algorithm.lr, state.round)
+    moved = backward.due(messages, tick)[..., None] * x  # [m, b, q, k]
+    count, lr = tick.count, backward.rate(algorithm.lr, tick)
     shrink = lr * objective.l2 * count if objective.regularizer != "none" else jnp.zeros_like(count)
     log_scale = weights.log_scale + jnp.log1p(-shrink)
     share, factor = jnp.broadcast_to(lr / algorithm.batch_size, count.shape), weights.factor
@@ -80,18 +79,18 @@ def step(algorithm: Any, state: VerticalState, data: Any, event: Any) -> Vertica
         share = share + factor / data.num_rows
         moved_mean = mean.at[indices].add((moved / data.num_rows).astype(mean.dtype), mode="promise_in_bounds")
         memory = memory._replace(mean=moved_mean)
-    steps = -(share * jnp.exp(-log_scale))[:, None, None, None] * moved
+    steps = -(share * jnp.exp(-log_scale))[:, None] * moved
     u = weights.u.at[indices].add(steps.astype(weights.u.dtype), mode="promise_in_bounds")
     weights = weights.replace(u=u, log_scale=log_scale.astype(u.dtype), factor=factor.astype(u.dtype))
-    return backward.finish(state, tick, weights=weights, memory=memory, products=products, messages=messages)
+    return state._replace(weights=weights, memory=memory, products=products, messages=messages)
 
 
 def _forward(weights: Lazy, mean: Array | None, event: Any) -> Array:
-    """Return partial products [q, m, b]; those with SVRG's fixed v were looked up with the block."""
+    """Return partial products [m, b, q]; those with SVRG's fixed v were looked up with the block."""
     indices, x = event.read
     each = lambda v: jnp.sum(v.at[indices].get(mode="promise_in_bounds") * x, -1)  # noqa: E731
-    scaled = jnp.exp(weights.log_scale)[:, None, None] * each(weights.u)
+    scaled = jnp.exp(weights.log_scale) * each(weights.u)
     if mean is None:
         return scaled
     fixed = getattr(event.extra, "products", None)
-    return scaled + weights.factor[:, None, None] * (each(mean) if fixed is None else fixed)
+    return scaled + weights.factor * (each(mean) if fixed is None else fixed)

@@ -22,10 +22,11 @@ class Table(NamedTuple):
 
 class Places(NamedTuple):
     """Where the rows of a tick's updates are, [m b]: `write` in the table, `twin`: the place among themselves of an
-    earlier equal row, or -1."""
+    earlier equal row, or -1. `next` [m, b]: the rows that each dominator completes after this tick."""
 
     write: Array
     twin: Array
+    next: Array
 
 
 class VFB2SAGA(PyTreeNode):
@@ -55,16 +56,16 @@ class VFB2SAGA(PyTreeNode):
         spare = jnp.zeros((1, *lanes), theta.dtype)
         return Table(jnp.concatenate([theta, spare]), old, data.blocks.pull(theta) / data.num_rows)
 
-    def fetch(self, memory: Table, ticks: Any) -> tuple[Table, Places]:
+    def fetch(self, memory: Table, tick: Any, rows: Any) -> tuple[Table, Places]:
         """Return the places of each update's rows, and the table with what the first tick will compare with."""
-        rows = ticks.rows.reshape(ticks.rows.shape[0], -1)
-        completes = jnp.repeat(ticks.completes, ticks.rows.shape[2], axis=1)
-        number = jnp.arange(rows.shape[1])
-        equal = (rows[:, :, None] == rows[:, None]) & completes[:, None]  # [B, row, its equals that are completed]
+        batch = rows.completed.reshape(rows.completed.shape[0], -1)
+        completes = jnp.repeat(tick.completes, rows.completed.shape[2], axis=1)
+        number = jnp.arange(batch.shape[1])
+        equal = (batch[:, :, None] == batch[:, None]) & completes[:, None]  # [B, row, its equals that are completed]
         twin = jnp.max(jnp.where(equal & (number < number[:, None]), number, -1), -1)
         last = ~jnp.any(equal & (number > number[:, None]), -1)
-        write = jnp.where(completes & last, rows, memory.theta.shape[0] - 1)
-        return memory._replace(old=memory.theta[ticks.rows[0]]), Places(write, twin)
+        write = jnp.where(completes & last, batch, memory.theta.shape[0] - 1)
+        return memory._replace(old=memory.theta[rows.completed[0]]), Places(write, twin, rows.next)
 
     def message(self, memory: Table, theta: Array, tick: Any, extra: Places) -> tuple[Array, Table]:
         """Return theta - theta_i, and the table with theta_i <- theta.
@@ -75,7 +76,7 @@ class VFB2SAGA(PyTreeNode):
         twin = extra.twin.reshape(-1, *[1] * (flat.ndim - 1))
         old = jnp.where(twin >= 0, flat[extra.twin], memory.old.reshape(flat.shape)).reshape(theta.shape)
         table = memory.theta.at[extra.write].set(flat, mode="promise_in_bounds")
-        return theta - old, memory._replace(theta=table, old=table[tick.next_rows])
+        return theta - old, memory._replace(theta=table, old=table[extra.next])
 
     def mean(self, memory: Table) -> Array:
         """Return the running mean gradient of the loss."""

@@ -18,7 +18,7 @@ MOST_BYTES = 2**31
 
 
 class Gradients(NamedTuple):
-    """The printed alpha_i^l [q, n, d]: each party's last gradient of each row, regulariser included; their mean [q, d]."""
+    """The printed alpha_i^l [n, q, d]: each party's last gradient of each row with the regulariser; mean [q, d]."""
 
     table: Array
     mean: Array
@@ -51,13 +51,13 @@ class LiteralSAGA(PyTreeNode):
         if (need := blocks.x.size * jnp.dtype(w.dtype).itemsize) > MOST_BYTES:
             fail("data", f"a table of {need / 2**30:.3g} GiB", f"at most {MOST_BYTES / 2**30:g} GiB, or VFB2SAGA")
         theta = theta_of_all(self.objective, data, w)
-        table = theta[:, None] * blocks.x + self.objective.penalty_gradient(w)[:, None]
-        return Gradients(table, jnp.mean(table, 1))
+        table = theta[:, None, None] * blocks.x + self.objective.penalty_gradient(w)
+        return Gradients(table, jnp.mean(table, 0))
 
-    def fetch(self, memory: Gradients, ticks: Any) -> tuple[Gradients, tuple]:
-        """Return nothing beside theta."""
-        del ticks
-        return memory, ()
+    def fetch(self, memory: Gradients, tick: Any, rows: Any) -> tuple[Gradients, Array]:
+        """Return the rows that each party applies, [B, m, b, q]."""
+        del tick
+        return memory, rows.applied
 
     def mean(self, memory: Gradients) -> Array:
         """Return the running mean of the table."""
@@ -67,32 +67,31 @@ class LiteralSAGA(PyTreeNode):
         """Return the state after one tick: reads, completions, applies."""
         del key
         w, tick, n = state.weights, event.tick, data.train.num_rows
-        products = backward.answer(state.products, tick, jnp.sum(w[:, None, None] * event.read, -1))
+        products = backward.answer(state.products, tick, engine.forward(w, event.read))
         theta = self.objective.theta(backward.sums(products, tick), tick.y)
         messages = backward.send(state.messages, tick, theta)
-        penalty = self.objective.penalty_gradient(w)[:, None, None]
-        fresh = backward.due(messages, tick)[..., None] * event.apply + penalty  # [q, m, b, d]
+        penalty = self.objective.penalty_gradient(w)
+        fresh = backward.due(messages, tick)[..., None] * event.apply + penalty  # [m, b, q, d]
         party = jnp.arange(w.shape[0])
 
         def row(carry, inputs):
             table, moved = carry
             new, rows, applies = inputs
-            old = table[party, rows]
+            old = table[rows, party]
             new = jnp.where(applies[:, None], new, old)
-            return (table.at[party, rows].set(new), moved + new - old), None
+            return (table.at[rows, party].set(new), moved + new - old), None
 
         def dominator(carry, inputs):
             table, mean, total = carry
             new, rows, applies = inputs
             each = jnp.broadcast_to(applies, (self.batch_size, *applies.shape))
-            by_row = (jnp.moveaxis(new, 1, 0), jnp.moveaxis(rows, 1, 0), each)
-            (table, moved), _ = jax.lax.scan(row, (table, jnp.zeros_like(mean)), by_row)
+            (table, moved), _ = jax.lax.scan(row, (table, jnp.zeros_like(mean)), (new, rows, each))
             estimate = moved / self.batch_size + mean
             return (table, mean + moved / n, total + jnp.where(applies[:, None], estimate, 0)), None
 
-        by_dominator = tuple(jnp.moveaxis(x, 1, 0) for x in (fresh, tick.rows_applied, tick.applies))
+        by_dominator = fresh, event.extra, tick.applies
         start = (*state.memory, jnp.zeros_like(w))
         (table, mean, total), _ = jax.lax.scan(dominator, start, by_dominator)
-        w = w - (backward.rate(self.lr, state.round) * total).astype(w.dtype)
+        w = w - (backward.rate(self.lr, tick) * total).astype(w.dtype)
         memory = Gradients(table, mean)
-        return backward.finish(state, tick, weights=w, memory=memory, products=products, messages=messages), {}
+        return state._replace(weights=w, memory=memory, products=products, messages=messages), {}

@@ -31,9 +31,9 @@ class VFB2SGD(PyTreeNode):
         del data, w, lanes
         return ()
 
-    def fetch(self, memory: tuple, ticks: Any) -> tuple[tuple, tuple]:
+    def fetch(self, memory: tuple, tick: Any, rows: Any) -> tuple[tuple, tuple]:
         """Return nothing beside theta."""
-        del ticks
+        del tick, rows
         return memory, ()
 
     def message(self, memory: tuple, theta: Array, tick: Any, extra: Any) -> tuple[Array, tuple]:

@@ -22,7 +22,7 @@ class Reference(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """theta_ref of each update's rows [m, b, *L], and products [q, m, b] of the rows read with G (sparse blocks)."""
+    """theta_ref of each update's rows [m, b, *L], and products [m, b, q] of the rows read with G (sparse blocks)."""
 
     theta: Array
     products: Any
@@ -62,12 +62,14 @@ class VFB2SVRG(PyTreeNode):
         sparse = gradient.ndim == 1
         return Reference(theta, gradient, data.blocks.products(gradient) if sparse else None)
 
-    def fetch(self, memory: Reference, ticks: Any) -> tuple[Reference, Fetched]:
+    def fetch(self, memory: Reference, tick: Any, rows: Any) -> tuple[Reference, Fetched]:
         """Return theta_ref of the rows of each update, and for sparse blocks the products of the rows to be read."""
-        products, rows = None, ticks.rows_read if ticks.rows_read.ndim == 4 else ticks.rows_read[:, None]
-        if memory.products is not None:
-            products = memory.products[jnp.arange(memory.products.shape[0])[:, None, None], rows]
-        return memory, Fetched(memory.theta[ticks.rows], products)
+        del tick
+        products = memory.products
+        if products is not None:
+            read = rows.read if rows.read.ndim == 4 else rows.read[..., None]
+            products = products[jnp.arange(products.shape[0]), read]
+        return memory, Fetched(memory.theta[rows.completed], products)
 
     def message(self, memory: Reference, theta: Array, tick: Any, extra: Fetched) -> tuple[Array, Reference]:
         """Return theta - theta_ref: parties know theta_ref of all rows since the reference point."""
