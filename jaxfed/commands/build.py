@@ -50,7 +50,7 @@ def client_data(data: o.Data) -> tuple[Arrays, FedData]:
 
 def check(data: o.Data) -> None:
     """Raise ValueError, with the option's name, for what is wrong whatever the data set holds."""
-    if not data.dataset.startswith(("tfds:", "idx:")):
+    if not data.dataset.startswith(("tfds:", "idx:", "libsvm:")):
         checks.one_of("dataset", data.dataset, datasets.NAMES)
     checks.whole("num_clients", data.num_clients, 1)
     checks.whole("data_seed", data.data_seed, 0)

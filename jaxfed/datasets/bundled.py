@@ -1,5 +1,7 @@
 """Real data that ships inside installed packages: no download. Every set is split 80/20 by seed 0."""
 
+from typing import Any
+
 import numpy as np
 
 from jaxfed.datasets.arrays import Arrays, check
@@ -13,7 +15,7 @@ def mnist5k() -> Arrays:
 
     x, y = mnist_data()
     x = x.reshape(-1, 28, 28, 1).astype(np.uint8)
-    return _divide("mnist5k", x, y, tuple("0123456789"))
+    return divide("mnist5k", x, y, tuple("0123456789"))
 
 
 def digits() -> Arrays:
@@ -22,7 +24,7 @@ def digits() -> Arrays:
 
     x, y = load_digits(return_X_y=True)
     x = (np.asarray(x).reshape(-1, 8, 8, 1) / 16).astype(np.float32)
-    return _divide("digits", x, np.asarray(y), tuple("0123456789"))
+    return divide("digits", x, np.asarray(y), tuple("0123456789"))
 
 
 def breast_cancer() -> Arrays:
@@ -30,7 +32,7 @@ def breast_cancer() -> Arrays:
     from sklearn.datasets import load_breast_cancer
 
     x, y = load_breast_cancer(return_X_y=True)
-    return _standardise(_divide("breast_cancer", np.asarray(x), np.asarray(y), ("malignant", "benign")))
+    return _standardise(divide("breast_cancer", np.asarray(x), np.asarray(y), ("malignant", "benign")))
 
 
 def diabetes() -> Arrays:
@@ -41,11 +43,11 @@ def diabetes() -> Arrays:
     from sklearn.datasets import load_diabetes
 
     x, y = load_diabetes(return_X_y=True, scaled=False)
-    return _standardise(_divide("diabetes", np.asarray(x), np.asarray(y), ()))
+    return _standardise(divide("diabetes", np.asarray(x), np.asarray(y), ()))
 
 
-def _divide(name: str, x: np.ndarray, y: np.ndarray, class_names: tuple[str, ...]) -> Arrays:
-    """Shuffled 80/20 split, stratified where there are classes."""
+def divide(name: str, x: Any, y: np.ndarray, class_names: tuple[str, ...]) -> Arrays:
+    """Shuffled 80/20 split of x [n, ...], an array or CSR, and y [n], stratified where there are classes."""
     from sklearn.model_selection import train_test_split
 
     y = y.astype(np.int32 if class_names else np.float32)

@@ -1,12 +1,16 @@
 """Federations whose truth is known: heterogeneity is a number, optima and divergences are exact.
 
-Every generator returns ragged lists, one (x_i, y_i) per client, as `ClientData.from_list` takes them.
+Every generator returns ragged lists, one (x_i, y_i) per client, as `ClientData.from_list` takes them; but `credit_like`
+and `news20_like` return one table for vertical runs (`synthetic_vertical`).
 """
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+
+from jaxfed.datasets.synthetic_vertical import credit_like as credit_like
+from jaxfed.datasets.synthetic_vertical import news20_like as news20_like
 
 Rows = list[tuple[np.ndarray, np.ndarray]]
 

@@ -42,6 +42,8 @@ def split(
     if (data.x_test is None) != (data.y_test is None):
         raise ValueError("x_test and y_test: got one of them, wanted both or neither")
     for name, x, y in (("x", data.x, data.y), ("x_test", data.x_test, data.y_test)):
+        if hasattr(x, "tocsr"):
+            raise ValueError(f"{name}: got a sparse matrix, wanted an array (x.toarray(), where it fits in memory)")
         if x is not None and y is not None and len(x) != len(y):
             raise ValueError(f"{name}: got {len(x)} rows for {len(y)} labels, wanted one row per label")
     rows = assign(data.y, data.y_test, partition, num_clients, seed, validation, allow_empty=allow_empty)
