@@ -6,6 +6,7 @@ from jaxfed.vertical.data import PartyData
 from jaxfed.vertical.federation import VerticalData
 from jaxfed.vertical.objective import Objective
 from jaxfed.vertical.saga import VFB2SAGA
+from jaxfed.vertical.saga_literal import LiteralSAGA
 from jaxfed.vertical.schedulers import BilevelAsync, FixedDelay, Synchronous
 from jaxfed.vertical.sgd import VFB2SGD
 from jaxfed.vertical.solver import Optimum, optimum
@@ -17,6 +18,7 @@ __all__ = [
     "BilevelAsync",
     "Epochs",
     "FixedDelay",
+    "LiteralSAGA",
     "Objective",
     "Optimum",
     "PartyData",

@@ -63,7 +63,7 @@ def simulate(
     line: list[int] = []  # updates that read, oldest first
     held: list[tuple] = []  # ready, but an older one has no allowance
     idle: deque[tuple] = deque()  # loops that wait for a place among the readers
-    heap = sorted((float(late[p]), _START, float(late[p]), a) for a, p in enumerate(active))
+    heap: list[tuple] = sorted((float(late[p]), _START, float(late[p]), a) for a, p in enumerate(active))
     limit = min(epoch, updates)
     while len(order) < updates:
         if not heap:  # all at rest

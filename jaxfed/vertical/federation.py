@@ -86,7 +86,7 @@ class VerticalData(NamedTuple):
     def attributes(self, algorithm: Any) -> dict[str, Any]:
         """Return what a Dataset should say of the run: the labels behind -1 and +1, and the sizes of the problem."""
         train = self.train
-        given = {"labels": ", ".join(f"{c} as {s}" for c, s in zip(train.classes, ("-1", "+1"), strict=True))}
+        given = {"labels": ", ".join(f"{c} as {s}" for c, s in zip(train.classes, ("-1", "+1"), strict=False))}
         sizes = {"num_rows": train.num_rows, "num_features": train.num_features, "parameters": train.num_features}
         length = epoch_length(algorithm, train)
         return sizes | (given if train.classes else {}) | ({} if length is None else {"epoch_length": length})

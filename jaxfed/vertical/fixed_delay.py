@@ -6,6 +6,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxfed import checks
 from jaxfed.types import Array, Key
@@ -15,6 +16,9 @@ from jaxfed.vertical.ticks import Plan, Tick
 
 def _static(default: Any = ...) -> Any:
     return flax.struct.field(pytree_node=False, **({} if default is ... else {"default": default}))
+
+
+_CHUNK = 1024
 
 
 class FixedDelay(flax.struct.PyTreeNode):
@@ -39,12 +43,12 @@ class FixedDelay(flax.struct.PyTreeNode):
         if not isinstance(self.party, timing.Parties):
             object.__setattr__(self, "party", timing.parties(self.party))
         if self.bound is None:
-            if isinstance(self.read, jax.core.Tracer) or isinstance(self.message, jax.core.Tracer):
+            if isinstance(self.read, Tracer) or isinstance(self.message, Tracer):
                 checks.fail("bound", None, "a whole number, because the delays are traced")
             _check(self)
             object.__setattr__(self, "bound", int(max(np.max(self.read), np.max(self.message))))
 
-    def __call__(self, key: Key, t: Array) -> Tick:
+    def __call__(self, key: Key | None, t: Array) -> Tick:
         """Return tick t."""
         del key
         read, message = self._delays(jnp)
@@ -70,6 +74,15 @@ class FixedDelay(flax.struct.PyTreeNode):
         age = jnp.where((due >= 0) & (due < whole), applied, -1)
         time = (t + 1) * jnp.asarray(self.tick, float)
         return Tick(ahead.astype(jnp.int8), after > before[:, 0], age.astype(jnp.int8), snapshot, time)
+
+    def rows(self, ticks: np.ndarray) -> Tick:
+        """Return those ticks (int [T]), stacked, as NumPy arrays."""
+        parts = []
+        for begin in range(0, max(len(ticks), 1), _CHUNK):  # of one length, so that it compiles once
+            part = ticks[begin : begin + _CHUNK]
+            rows = _stack(self, np.resize(part, _CHUNK) if len(part) else np.zeros(_CHUNK, int))
+            parts.append([np.asarray(column)[: len(part)] for column in rows])
+        return Tick._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
     def plan(self, length: Any, *, updates_per_epoch: float, epoch_length: int | None = None) -> Plan:
         """Return the schedule of a run of that length: ticks, Epochs or Seconds. The drain has `bound` ticks.
@@ -114,6 +127,11 @@ class FixedDelay(flax.struct.PyTreeNode):
             parties = np.append(0, (message == delay).sum(1).cumsum())  # pairs, by how many dominators complete
             applied[delay:] += parties[count[: num_ticks - delay]]
         return count.cumsum(), applied.cumsum()
+
+
+@jax.jit
+def _stack(scheduler: FixedDelay, ticks: Array) -> Tick:
+    return jax.vmap(lambda t: scheduler(None, t))(ticks)
 
 
 def _period(self: FixedDelay, epoch_length: int) -> int:

@@ -76,7 +76,7 @@ def step(algorithm: Any, state: VerticalState, data: Any, event: Any) -> Vertica
     share, factor = jnp.broadcast_to(lr / algorithm.batch_size, count.shape), weights.factor
     if mean is not None:
         factor = factor - shrink * factor - lr * count
-    if algorithm.mean_moves:
+    if mean is not None and algorithm.mean_moves:
         share = share + factor / data.num_rows
         moved_mean = mean.at[indices].add((moved / data.num_rows).astype(mean.dtype), mode="promise_in_bounds")
         memory = memory._replace(mean=moved_mean)

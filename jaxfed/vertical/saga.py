@@ -33,7 +33,7 @@ class VFB2SAGA(PyTreeNode):
 
     For a linear model the printed table of gradients, n d numbers, needs one theta a row. Departures from the printed
     form, with the same fixed point: the table holds no regulariser; it is one for all, written when an update is
-    completed, and messages carry theta minus the old value. `vertical.saga_literal` is the printed form. Equal rows
+    completed, and messages carry theta minus the old value. `vertical.LiteralSAGA` is the printed form. Equal rows
     completed in one tick or minibatch see each other in the order of dominators.
 
     Fields as in `VFB2SGD`.

@@ -37,7 +37,7 @@ class Synchronous:
     start: Any = 0.0
     jitter: float = 0.1
     seed: int = 0
-    threads: int | None = None
+    threads: Any = None
 
     slow = timing.slow
 
@@ -60,11 +60,10 @@ class Synchronous:
             round_in_epoch = np.arange(num_rounds) % -(-(epoch_length or m) // m)
             begins = (round_in_epoch == 0) & (epoch_length is not None)
             left = (epoch_length or m) - round_in_epoch * m
-            part = left < m if epoch_length else np.zeros(num_rounds, bool)
-            dominated = np.where(part, left, m).cumsum()
+            dominated = np.minimum(left, m).cumsum()
             time = max(self.start) + round_seconds(self.party, times, self.threads, num_rounds, self.seed).cumsum()
             num_ticks = units.cut(length, updates_per_epoch, dominated, time)
-        index = (1 + begins + 2 * part).astype(np.int32)[:num_ticks]
+        index = np.add(begins + 1, 2 * (left < m))[:num_ticks]
         return replay(self._bank((epoch_length or m) % m), index, time[:num_ticks], 0, 1)
 
     def _bank(self, rest: int) -> Table:
@@ -100,7 +99,7 @@ class BilevelAsync:
     start: Any = 0.0
     jitter: float = 0.1
     seed: int = 0
-    threads: int | None = None
+    threads: Any = None
     segment_updates: int = 2000
     segments: int | None = 8
     strict: bool = False
@@ -156,7 +155,7 @@ class BilevelAsync:
         if kind != "late":
             times = times._replace(start=np.zeros_like(times.start))
         rng = np.random.default_rng((self.seed, 3, ("whole", "last", "late").index(kind), number))
-        whole = epoch_length is not None and epoch_length <= updates
-        barrier = epoch_length if whole else updates
-        events = simulate(self.party, times, self.threads, (self.tau1, self.tau2), updates, barrier, rng)
-        return cut(events, len(self.party.active), barrier if whole else None, self.tau2 if self.strict else None)
+        barrier = epoch_length if epoch_length is not None and epoch_length <= updates else None
+        bounds = self.tau1, self.tau2
+        events = simulate(self.party, times, self.threads, bounds, updates, barrier or updates, rng)
+        return cut(events, len(self.party.active), barrier, self.tau2 if self.strict else None)

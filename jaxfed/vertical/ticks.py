@@ -47,7 +47,7 @@ def empty(num_ticks: int, num_active: int, num_parties: int) -> Table:
 
 def concatenate(tables: Any) -> Table:
     """Return one stretch after the other; times are left as they are."""
-    return Table(*map(np.concatenate, zip(*tables, strict=True)))
+    return Table._make(np.concatenate(columns) for columns in zip(*tables, strict=True))
 
 
 class Replay(flax.struct.PyTreeNode):
@@ -63,13 +63,19 @@ class Replay(flax.struct.PyTreeNode):
     first: Any = 0
     offset: Any = 0.0
 
-    def __call__(self, key: Key, t: Array) -> Tick:
+    def __call__(self, key: Key | None, t: Array) -> Tick:
         """Return tick t."""
         del key
         at = jnp.clip(t - self.first, 0, self.index.shape[0] - 1)
         index, time = jnp.asarray(self.index), jnp.asarray(self.time)
         tick = jax.tree.map(lambda column: jnp.asarray(column)[index[at]], self.table)
         return tick._replace(time=time[at] + self.offset)
+
+    def rows(self, ticks: np.ndarray) -> Tick:
+        """Return those ticks (int [T]), stacked, as NumPy arrays."""
+        at = np.clip(ticks - int(self.first), 0, len(self.index) - 1)
+        rows = (np.asarray(column)[np.asarray(self.index)[at]] for column in self.table[:4])
+        return Tick._make((*rows, np.asarray(self.time)[at] + float(self.offset)))
 
 
 class Plan(NamedTuple):
@@ -86,9 +92,8 @@ class Plan(NamedTuple):
 
     def table(self, start: int = 0, stop: int | None = None) -> Table:
         """Return ticks start to stop (default: all, with the drain), expanded."""
-        ticks = np.arange(start, len(self.time) if stop is None else min(stop, len(self.time)), dtype=np.int32)
-        rows = jax.vmap(lambda t: self.scheduler(None, t))(ticks)
-        return Table(*map(np.asarray, rows[:4]), self.time[ticks])
+        ticks = np.arange(start, len(self.time) if stop is None else min(stop, len(self.time)))
+        return Table._make((*self.scheduler.rows(ticks)[:4], self.time[ticks]))
 
     def stops(self, every: Any, updates_per_epoch: float) -> list[int]:
         """Return the numbers of ticks after which to record, one per `every` (ticks, Epochs or Seconds); the last is
@@ -98,7 +103,7 @@ class Plan(NamedTuple):
 
 
 def replay(bank: Table, index: np.ndarray, time: np.ndarray, drain: int, depth: int) -> Plan:
-    """Return the plan that replays rows `index` (int [T]) of a bank whose row 0 is empty, at times `time` (seconds, [T]).
+    """Return the plan that replays rows `index` (int [T]) of a bank whose row 0 is empty; time: seconds, [T].
 
     The last `drain` rows only apply; `depth`: as `message_depth`, and the most rows that a drain can have. Tables are
     padded to rounded lengths, so that runs of other seeds compile to the same program.
@@ -111,7 +116,7 @@ def replay(bank: Table, index: np.ndarray, time: np.ndarray, drain: int, depth: 
     clock = np.full(len(padded), time[-1])
     clock[: len(time)] = time
     room = empty(rounded(len(bank.time)) - len(bank.time), *bank.read.shape[1:])
-    rows = Tick(*(np.concatenate(pair) for pair in zip(bank[:4], room[:4], strict=True)), None)
+    rows = Tick._make((*concatenate([bank, room])[:4], None))
     return Plan(Replay(rows, padded, clock), num_ticks, drain, dominated, applied, time, 1, depth)
 
 

@@ -66,8 +66,8 @@ def settle(scheduler: Any) -> None:
 
 def times(scheduler: Any) -> Times:
     """Return a scheduler's times as arrays."""
-    columns = (np.array(getattr(scheduler, field)) for field in ("update", "reply", "link", "start"))
-    return Times(*columns, float(scheduler.jitter))
+    columns = [np.array(getattr(scheduler, field)) for field in ("update", "reply", "link", "start")]
+    return Times._make((*columns, float(scheduler.jitter)))
 
 
 def slow(self: Any, party: int, update: float = 1.0, reply: float = 1.0, link: float = 1.0, start: float = 0.0) -> Any:

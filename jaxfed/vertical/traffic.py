@@ -27,7 +27,7 @@ class Totals(NamedTuple):
 
 def totals(columns: dict[str, Any]) -> Totals:
     """Return the totals of a record's columns."""
-    return Totals(*(np.int64(columns[name]) for name in COUNTS), np.float64(columns["time"]))
+    return Totals(**{name: np.int64(columns[name]) for name in COUNTS}, time=np.float64(columns["time"]))
 
 
 class Traffic:
