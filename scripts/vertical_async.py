@@ -2,7 +2,7 @@
 
 --figure 3: problem (13), 8 parties of which 3 have labels; 4: problem (14), the same; 6: problems (17) and (18), 12 and 2,
 on diabetes with the 64 columns of Efron et al. All three methods, each with one step size for both schedules, from the
-paper's grid: the one with the least training objective at the end, at the worse of the two. The same straggler in both
+paper's grid: the one with the least training objective, mean over the last third, at the worse of the two. The same straggler in both
 (the paper: "30% to 50% slower", in synchronous runs only): the last party's updates take 40 % longer. Seconds are simulated:
 an update takes 1, a reply 0.2, a message 0.1, each with 10 % jitter. An epoch is n dominated updates. The loss is drawn
 above f*, the central optimum (where not convex: a stationary point; above the lowest loss of all runs, if that is lower).

@@ -90,21 +90,24 @@ def record(algorithm: Any, party: Any, scheduler: Any, epochs: float, seed: int,
     """Return (Dataset with dimension `record`, parameters in the user's order) of one run."""
     length, step = jf.vertical.Epochs(epochs), jf.vertical.Epochs(every)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "diverged")  # a step of the grid may; `finite` says so
+        for message in ("diverged", "Mean of empty slice"):  # a step of the grid may diverge; `finite` says so
+            warnings.filterwarnings("ignore", message)
         out = jf.run(seed, algorithm, party, test=test, scheduler=scheduler, num_rounds=length, every=step)
     ds = out.dataset.rename(round="record").reset_coords("time").drop_vars(["record", "party", "party_size", "active"])
     return ds, party.join(algorithm.params(out.state))
 
 
 def tuned(method: Any, target: Any, party: Any, schedulers: list, epochs: float, grid: tuple = GRID) -> float:
-    """Return the step size of the grid with the least training objective after `epochs`, at the worse of `schedulers`.
+    """Return the step size of the grid with the least training objective at the worse of `schedulers`.
 
-    So one size serves the synchronous and the asynchronous run. Seed 0.
+    So one size serves the synchronous and the asynchronous run. The objective is a mean over the last third of the
+    epochs, since one record may lie in a spike. Seed 0.
     """
 
     def loss(lr: float) -> float:
-        ends = [record(method(target, lr=lr), party, s, epochs, 0, every=epochs)[0]["objective"][-1] for s in schedulers]
-        return max(float(end) if np.isfinite(end) else np.inf for end in ends)
+        runs = [record(method(target, lr=lr), party, s, epochs, 0, every=epochs / 30)[0]["objective"] for s in schedulers]
+        ends = [float(run[-10:].mean(skipna=False)) for run in runs]
+        return max(end if np.isfinite(end) else np.inf for end in ends)
 
     return min(grid, key=loss) if len(grid) > 1 else grid[0]
 

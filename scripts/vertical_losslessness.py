@@ -4,8 +4,8 @@ Compared are each method on joined features (NonF), as VFB2 (8 parties, 3 with l
 updates 40 % slower), SVRG as synchronous VFB, and AFSVRG-VP: no backward updating, labels at 4 of the 8 parties.
 Each trial deals the columns anew and draws its own samples; rows stay. Problems (13) and (14) for classes, (17) and (18)
 for targets; l2 as in the paper, 1e-4 (but see L2 in vertical_common). Each method has one step size, from the
-paper's grid: the one with the least training objective after a 30th of the epochs, at the worse of the
-asynchronous and the synchronous run. All runs last equally long. "distance" is |w - w*| / |w*|, w* the central optimum
+paper's grid: the one with the least training objective (mean over the last third of a run of a 30th of the
+epochs), at the worse of the asynchronous and the synchronous run. All runs last equally long. "distance" is |w - w*| / |w*|, w* the central optimum
 (a stationary point where not convex), in float64. Writes results.nc and losslessness.png.
 """
 
