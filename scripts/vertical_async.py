@@ -1,13 +1,14 @@
-"""Asynchronous against synchronous parties: loss against simulated time and against epochs (Figures 3, 4 and 6).
+"""Asynchronous against synchronous parties: loss against simulated time and epochs (the paper's Figures 3, 4 and 6).
 
---figure 3: problem (13), 8 parties of which 3 have labels; 4: problem (14), the same; 6: problems (17) and (18), 12 and 2,
-on diabetes with the 64 columns of Efron et al. All three methods, each with one step size for both schedules, from the
-paper's grid: the one with the least training objective, mean over the last third, at the worse of the two. The same straggler in both
-(the paper: "30% to 50% slower", in synchronous runs only): the last party's updates take 40 % longer. Seconds are simulated:
-an update takes 1, a reply 0.2, a message 0.1, each with 10 % jitter. An epoch is n dominated updates. The loss is drawn
-above f*, the central optimum (where not convex: a stationary point; above the lowest loss of all runs, if that is lower).
-"gain" is the synchronous over the asynchronous time to the same loss: the greater of the losses that the two runs end with,
-each taken as the mean over the last fifth of the run. Writes results.nc and async.png.
+--figure 3: problem (13), 8 parties of which 3 have labels; 4: problem (14), the same; 6: problems (17) and (18), 12 and
+2, on diabetes with the 64 columns of Efron et al. All three methods, each with one step size for both schedules, from
+the paper's grid: the one with the least training objective, mean over the last third, at the worse of the two. The same
+straggler in both (the paper: "30% to 50% slower", in synchronous runs only): the last party's updates take 40 % longer.
+Seconds are simulated: an update takes 1, a reply 0.2, a message 0.1, each with 10 % jitter. An epoch is n dominated
+updates. The loss is drawn above f*, the central optimum (where not convex: a stationary point; above the lowest loss of
+all runs, if that is lower). "gain" is the synchronous over the asynchronous time to the same loss: the greater of the
+losses that the two runs end with, each taken as the mean over the last fifth of the run. Writes results.nc and
+async.png.
 """
 
 import numpy as np
@@ -59,16 +60,17 @@ def gains(ds: xr.Dataset) -> xr.Dataset:
 
 def table(ds: xr.Dataset) -> str:
     """Return means over trials as text."""
-    head = f"{'problem':>8} {'method':8}{'lr':>8}{'target':>10}{'async (s)':>12}{'sync (s)':>12}{'gain':>7}{'of time':>9}"
-    lines = [head]
+    names = f"{'lr':>8}{'target':>10}{'async (s)':>12}{'sync (s)':>12}{'gain':>7}{'of time':>9}"
+    lines = [f"{'problem':>8} {'method':8}" + names]
     for problem in ds["problem"].values:
         for name in ds["algorithm"].values:
             one = ds.sel(problem=problem, algorithm=name)
             quick, slow = (one["seconds"].sel(schedule=s).mean() for s in ("asynchronous", "synchronous"))
             end = one["time"].isel(record=-1)
             pace = float((end.sel(schedule="synchronous") / end.sel(schedule="asynchronous")).mean())
-            lines.append(f"{f'({problem})':>8} {name:8}{float(one['lr']):>8g}{float(one['target'].mean()):>10.2e}"
-                         f"{float(quick):>12.0f}{float(slow):>12.0f}{float(one['gain'].mean()):>7.2f}{pace:>9.2f}")  # fmt: skip
+            target, gain = float(one["target"].mean()), float(one["gain"].mean())
+            lines.append(f"{f'({problem})':>8} {name:8}{float(one['lr']):>8g}{target:>10.2e}"
+                         f"{float(quick):>12.0f}{float(slow):>12.0f}{gain:>7.2f}{pace:>9.2f}")  # fmt: skip
     return "\n".join(lines)
 
 
@@ -83,7 +85,7 @@ def figure(ds: xr.Dataset):
             for name in one["algorithm"].values:
                 for schedule, style in (("asynchronous", "-"), ("synchronous", "--")):
                     run = one.sel(algorithm=name, schedule=schedule).mean("trial")
-                    ax.plot(run[by], np.maximum(run["suboptimality"], 1e-16), style, color=common.COLORS[name], linewidth=1.5)
+                    ax.plot(run[by], np.maximum(run["suboptimality"], 1e-16), style, color=common.COLORS[name])
             ax.set(yscale="log", xlabel="simulated time (s)" if by == "time" else "epochs")
             ax.margins(x=0.01)
         lowest = one["suboptimality"].mean("trial").where(one["suboptimality"].mean("trial") > 1e-14).min()
@@ -97,8 +99,8 @@ def figure(ds: xr.Dataset):
     ax.plot([], [], "--", color="0.3", label="synchronous")
     ax.legend(frameon=False, fontsize="small")
     at = ds.attrs
-    fig.suptitle(f"{at['dataset']}, {at['num_parties']} parties, {at['num_active']} active; mean of {ds.sizes['trial']} "
-                 "trials; the last party's updates 40 % slower", fontsize=11)  # fmt: skip
+    fig.suptitle(f"{at['dataset']}, {at['num_parties']} parties, {at['num_active']} active; mean of "
+                 f"{ds.sizes['trial']} trials; the last party's updates 40 % slower", fontsize=11)  # fmt: skip
     return fig
 
 
@@ -111,8 +113,9 @@ def main() -> None:
     if args.smoke:
         methods, grid, epochs = ["SVRG"], (0.05,), args.epochs or 20
     ds = experiment(ex, args.dataset, args.figure, methods, epochs, args.trials, grid)
-    print(f"{args.dataset}, as Figure {args.figure}: {epochs:g} epochs, mean of {args.trials} trials; simulated seconds to the "
-          "loss 'target' above f*;\ngain: synchronous over asynchronous seconds; 'of time': the same for all epochs\n")  # fmt: skip
+    print(f"{args.dataset}, as Figure {args.figure}: {epochs:g} epochs, mean of {args.trials} trials; simulated "
+          "seconds to the loss 'target' above f*;\n"
+          "gain: synchronous over asynchronous seconds; 'of time': the same for all epochs\n")  # fmt: skip
     print(table(ds))
     common.save(ds, figure(ds), args.out, "async")
 

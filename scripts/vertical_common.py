@@ -29,9 +29,9 @@ L2 = {("breast_cancer", 14): 1e-2}
 def arguments(doc: str, trials: int, **options: Any) -> argparse.Namespace:
     """Return the command line's settings; each of `options` is one more, name=(default, help)."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
-    parser.add_argument("--dataset", default="breast_cancer", help="breast_cancer, diabetes or credit (JAXFED_DATA_DIR)")
+    parser.add_argument("--dataset", default="breast_cancer", help="breast_cancer, diabetes, credit (JAXFED_DATA_DIR)")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder to write to (overwritten)")
-    parser.add_argument("--trials", type=int, default=trials, help="splits of the columns, each with samples of its own")
+    parser.add_argument("--trials", type=int, default=trials, help="deals of the columns, each with its own samples")
     parser.add_argument("--smoke", action="store_true", help="a tiny version, to see that everything works")
     for name, (default, text) in options.items():
         parser.add_argument(f"--{name}", type=type(default), default=default, help=f"{text} (default {default})")
@@ -105,8 +105,8 @@ def tuned(method: Any, target: Any, party: Any, schedulers: list, epochs: float,
     """
 
     def loss(lr: float) -> float:
-        runs = [record(method(target, lr=lr), party, s, epochs, 0, every=epochs / 30)[0]["objective"] for s in schedulers]
-        ends = [float(run[-10:].mean(skipna=False)) for run in runs]
+        runs = [record(method(target, lr=lr), party, s, epochs, 0, every=epochs / 30)[0] for s in schedulers]
+        ends = [float(run["objective"][-10:].mean(skipna=False)) for run in runs]
         return max(end if np.isfinite(end) else np.inf for end in ends)
 
     return min(grid, key=loss) if len(grid) > 1 else grid[0]

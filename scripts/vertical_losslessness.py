@@ -1,12 +1,12 @@
-"""Losslessness of VFB2 (the paper's Tables 2 and 3): as good as the same method on joined data, and how near the optimum.
+"""Losslessness of VFB2 (the paper's Tables 2 and 3): against joined data and the optimum.
 
 Compared are each method on joined features (NonF), as VFB2 (8 parties, 3 with labels, asynchronous, the last party's
-updates 40 % slower), SVRG as synchronous VFB, and AFSVRG-VP: no backward updating, labels at 4 of the 8 parties.
-Each trial deals the columns anew and draws its own samples; rows stay. Problems (13) and (14) for classes, (17) and (18)
-for targets; l2 as in the paper, 1e-4 (but see L2 in vertical_common). Each method has one step size, from the
-paper's grid: the one with the least training objective (mean over the last third of a run of a 30th of the
-epochs), at the worse of the asynchronous and the synchronous run. All runs last equally long. "distance" is |w - w*| / |w*|, w* the central optimum
-(a stationary point where not convex), in float64. Writes results.nc and losslessness.png.
+updates 40 % slower), SVRG as synchronous VFB, and AFSVRG-VP: no backward updating, labels at 4 of the 8 parties. Each
+trial deals the columns anew and draws its own samples; rows stay. Problems (13) and (14) for classes, (17) and (18) for
+targets; l2 as in the paper, 1e-4 (but see L2 in vertical_common). Each method has one step size, from the paper's grid:
+the one with the least training objective (mean over the last third of a run of a 30th of the epochs), at the worse of
+the asynchronous and the synchronous run. All runs last equally long. "distance" is |w - w*| / |w*|, w* the central
+optimum (a stationary point where not convex), in float64. Writes results.nc and losslessness.png.
 """
 
 from types import SimpleNamespace
@@ -68,7 +68,8 @@ def experiment(ex, dataset: str, problems: tuple, methods: list, epochs: float, 
         distance = np.sqrt(((ds["params"] - best["params"]) ** 2).sum("feature") / (best["params"] ** 2).sum())
         ds = ds.assign(distance=distance, suboptimality=ds["objective"] - best["objective"])
         used = [rates[str(name).split("-")[-1] if name != "AFSVRG-VP" else "SVRG"] for name in ds["run"].values]
-        by_problem[problem] = ds.assign(best.rename({name: f"optimum_{name}" for name in best})).assign(lr=("run", used))
+        best = best.rename({name: f"optimum_{name}" for name in best})
+        by_problem[problem] = ds.assign(best).assign(lr=("run", used))
     return common.stack(by_problem, "problem").assign_attrs(dataset=dataset, epochs=epochs)
 
 
@@ -91,8 +92,9 @@ def table(ds: xr.Dataset) -> str:
             cells = [_cell(row[m] * k, 4 if m == "test_rmse" else 2) for m, k in shown.items()]
             first = next(iter(shown))
             apart = float(abs(row[first] - one[first].sel(run="NonF-" + _method(name))).max()) * shown[first]
-            lines.append(f"{name:12}{float(row['lr']):>7g}" + "".join(f"{cell:>18}" for cell in cells) + f"{apart:>9.4f}"
-                         f"{float(row['suboptimality'].mean()):>10.1e}{float(row['distance'].mean()):>10.1e}")  # fmt: skip
+            far = "".join(f"{float(row[which].mean()):>10.1e}" for which in ("suboptimality", "distance"))
+            cells = "".join(f"{cell:>18}" for cell in cells)
+            lines.append(f"{name:12}{float(row['lr']):>7g}{cells}{apart:>9.4f}{far}")
         best = [f"{float(one[f'optimum_{m}']) * k:.4f}" for m, k in shown.items()]
         lines.append(f"{'optimum':19}" + "".join(f"{cell:>18}" for cell in best))
     return "\n".join(lines)
@@ -141,8 +143,8 @@ def main() -> None:
     if args.smoke:
         problems, methods, grid, epochs = problems[:1], ["SVRG"], (0.05,), args.epochs or 200
     ds = experiment(ex, args.dataset, problems, methods, epochs, args.trials, grid)
-    print(f"{args.dataset}: {len(ex.y)} training and {len(ex.y_test)} test rows, {ex.x.shape[1]} features and intercept; "
-          f"{epochs:g} epochs, {args.trials} trials (mean ± standard deviation)\n'vs NonF': the largest difference of "
+    print(f"{args.dataset}: {len(ex.y)} training and {len(ex.y_test)} test rows, {ex.x.shape[1]} features, intercept;"
+          f" {epochs:g} epochs, {args.trials} trials (mean ± standard deviation)\n'vs NonF': the largest difference of "
           "the first metric to NonF in any trial; f - f* and distance: means")  # fmt: skip
     print(table(ds))
     common.save(ds, figure(ds), args.out, "losslessness")

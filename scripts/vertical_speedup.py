@@ -4,11 +4,11 @@ The paper divides the run time with one party by that with q, 2 of which are act
 party cannot have 2 active ones, so the base has to be defined. Ours: ONE active party holds all features and works
 serially (a dominated update is a product and a block update, no messages), without a straggler. Work is proportional to
 the features held: a party with a share s of them takes s seconds for an update and s / 5 for a product; a message takes
---link seconds. With q parties (2 active) the last one's updates are 40 % slower, for synchronous and asynchronous
-runs alike. So q parties and 2 loops could be 2 q times as fast at most; the time is interpolated between records.
-One step size for each method, from the paper's grid: least training objective (mean over the last third) with 8 parties, at
-the worse of both schedules. Problem (14) as in the paper, for diabetes (64 columns) problem (17). f* is the central optimum (for
-(14) a stationary point). Writes results.nc and speedup.png.
+--link seconds. With q parties (2 active) the last one's updates are 40 % slower, for synchronous and asynchronous runs
+alike. So q parties and 2 loops could be 2 q times as fast at most; the time is interpolated between records. One step
+size for each method, from the paper's grid: least training objective (mean over the last third) with 8 parties, at the
+worse of both schedules. Problem (14) as in the paper, for diabetes (64 columns) problem (17). f* is the central optimum
+(for (14) a stationary point). Writes results.nc and speedup.png.
 """
 
 import numpy as np
@@ -98,14 +98,14 @@ def figure(ds: xr.Dataset):
         ax.legend(frameon=False, fontsize="small", loc="upper left")
     fig.axes[0].set_ylabel("speed-up over one party, serial")
     at = ds.attrs
-    fig.suptitle(f"{at['dataset']}, problem ({at['problem']}): time to a loss {at['gap']:g} above $f^*$; base: one active party "
-                 "holds all features", fontsize=10)  # fmt: skip
+    fig.suptitle(f"{at['dataset']}, problem ({at['problem']}): time to a loss {at['gap']:g} above $f^*$\n"
+                 "base: one active party holds all features", fontsize=10)  # fmt: skip
     return fig
 
 
 def main() -> None:
-    args = common.arguments(__doc__, 3, link=(0.02, "seconds of a message; one party alone takes 1.2 for an update"),
-                            gap=(1e-3, "suboptimality to reach"), epochs=(0.0, "most epochs; 0: by data set"))  # fmt: skip
+    more = dict(link=(0.02, "seconds of a message"), gap=(1e-3, "suboptimality"), epochs=(0.0, "most; 0: by data set"))
+    args = common.arguments(__doc__, 3, **more)
     ex = common.load(args.dataset, wide=True)
     options = dict(methods=list(common.METHODS), parties=PARTIES, grid=common.GRID, link=args.link, gap=args.gap)
     options["epochs"] = args.epochs or EPOCHS[args.dataset]
@@ -113,8 +113,9 @@ def main() -> None:
         options |= dict(methods=["SVRG"], parties=(4,), grid=(0.05,), epochs=20, gap=2e-2)
     ds = experiment(ex, args.dataset, options, args.trials)
     print(f"{args.dataset}, problem ({ds.attrs['problem']}): speed-up to a loss {ds.attrs['gap']:g} above f*, mean of "
-          f"{args.trials} trials. Base: one active\nparty holds all features, serial, no straggler; with q parties, 2 active, "
-          f"the last one's updates are 40 % slower.\nTimes are proportional to the features held; a message takes {args.link:g} s.\n")  # fmt: skip
+          f"{args.trials} trials.\nBase: one active party holds all features, serial, no straggler; with q parties, 2 "
+          f"active, the last one's updates\nare 40 % slower. Times are proportional to the features held; a message "
+          f"takes {args.link:g} s.\n")  # fmt: skip
     print(table(ds))
     common.save(ds, figure(ds), args.out, "speedup")
 

@@ -1,12 +1,13 @@
 """Staleness against rate of convergence (our own experiment, in place of the theorems' bounds on tau).
 
-Problem (13), for diabetes (17), with l2 = 1e-2 so that the linear rate shows within few epochs; 8 parties, 3 with labels.
-First `FixedDelay`: one update of each dominator a tick, read d ticks before it is completed and applied d ticks after
-(so a step is 2 d ticks or 6 d dominated updates old), for several step sizes; all delays of a method run on one compiled
-program. Then `BilevelAsync` with its bounds tau1 = tau2 = tau, at one step size (the best of the grid with tau = 0: least
-training objective, mean over the last third): what a bound costs in time and gains in rate. Rates of SVRG and SAGA are least squares
-slopes of log10 (f - f*), digits per epoch, between 1e-2 of the start and 1e-11; for SGD the noise floor counts, the
-geometric mean of f - f* over the last third. nan: diverged. Writes results.nc and staleness.png.
+Problem (13), for diabetes (17), with l2 = 1e-2 so that the linear rate shows within few epochs; 8 parties, 3 with
+labels. First `FixedDelay`: one update of each dominator a tick, read d ticks before it is completed and applied d ticks
+after (so a step is 2 d ticks or 6 d dominated updates old), for several step sizes; all delays of a method run on one
+compiled program. Then `BilevelAsync` with its bounds tau1 = tau2 = tau, at one step size (the best of the grid with tau
+= 0: least training objective, mean over the last third): what a bound costs in time and gains in rate. Rates of SVRG
+and SAGA are least squares slopes of log10 (f - f*), digits per epoch, between 1e-2 of the start and 1e-11; for SGD the
+noise floor counts, the geometric mean of f - f* over the last third. nan: diverged. Writes results.nc and
+staleness.png.
 """
 
 import numpy as np
@@ -16,13 +17,17 @@ import xarray as xr
 from jaxfed import drawing, runner, vertical
 
 DELAYS = (0, 1, 2, 4, 8, 16, 32)
-STEPS = {"breast_cancer": (0.1, 0.05, 0.01, 0.005), "diabetes": (0.05, 0.01, 0.005, 0.001), "credit": (0.05, 0.01, 0.005)}
+STEPS = {
+    "breast_cancer": (0.1, 0.05, 0.01, 0.005),
+    "diabetes": (0.05, 0.01, 0.005, 0.001),
+    "credit": (0.05, 0.01, 0.005),
+}
 EPOCHS = {"breast_cancer": 100, "diabetes": 100, "credit": 20}
 L2 = 1e-2
 
 
 def experiment(ex, dataset: str, options: dict, trials: int) -> xr.Dataset:
-    """Return rates and floors, `fixed_` with dims algorithm, step, delay, trial, `bound_` with algorithm, bound, trial."""
+    """Return rates and floors: `fixed_` of algorithm, step, delay, trial, `bound_` of algorithm, bound, trial."""
     target = common.objective(dataset, common.problems(ex)[0]).replace(l2=L2)
     most, by_method = max(options["delays"]), {}
     splits = [common.split(ex, 8, 3, trial)[0] for trial in range(trials)]
@@ -52,8 +57,9 @@ def experiment(ex, dataset: str, options: dict, trials: int) -> xr.Dataset:
                 t: figures(common.parties(splits[t], tau1=tau, tau2=tau, seed=t), lr, t) for t in range(trials)
             }, "trial") for tau in options["delays"]
         }, "bound").assign(lr=lr)  # fmt: skip
-        parts = [ds.rename({v: f"{kind}_{v}" for v in ds.data_vars}) for kind, ds in (("fixed", fixed), ("bound", bound))]
-        by_method[name] = xr.merge(parts)
+        parts = {"fixed": fixed, "bound": bound}
+        named = [ds.rename({v: f"{kind}_{v}" for v in ds.data_vars}) for kind, ds in parts.items()]
+        by_method[name] = xr.merge(named)
     attrs = dict(dataset=dataset, problem=common.problems(ex)[0], l2=L2, epochs=options["epochs"])
     return common.stack(by_method, "algorithm").assign(optimum=best).assign_attrs(attrs)
 
@@ -61,7 +67,7 @@ def experiment(ex, dataset: str, options: dict, trials: int) -> xr.Dataset:
 def measured(ds: xr.Dataset, name: str) -> xr.Dataset:
     """Return `rate` (digits per epoch; nan for SGD), `floor` and `seconds` per epoch of one run."""
     gap, epochs = ds["suboptimality"].values, ds["epochs"].values
-    late = gap[-max(len(gap) // 3, 1):]
+    late = gap[-max(len(gap) // 3, 1) :]
     whole = np.isfinite(gap).all() and gap[-1] < gap[0]
     floor = np.exp(np.log(np.maximum(late, 1e-17)).mean()) if whole else np.nan
     below, done = np.flatnonzero(gap < 1e-2 * gap[0]), np.flatnonzero(gap < 1e-11)
@@ -104,8 +110,9 @@ def figure(ds: xr.Dataset):
         for lr, color in zip(ds["step"].values, drawing.COLORS, strict=False):
             ax.plot(at, one[f"fixed_{kind}"].sel(step=lr), "-o", color=color, markersize=4, label=f"lr {lr:g}")
         ax.set_title(f"{name}, FixedDelay", loc="left", fontsize=10)
-        ax.set(xlabel="delay of reads and of messages (ticks)", ylabel="noise floor of $f - f^*$" if kind == "floor" else
-               "digits of $f - f^*$ per epoch", yscale="log" if kind == "floor" else "linear")  # fmt: skip
+        label = "noise floor of $f - f^*$" if kind == "floor" else "digits of $f - f^*$ per epoch"
+        ax.set(xlabel="delay of reads and of messages (ticks)", ylabel=label)
+        ax.set_yscale("log" if kind == "floor" else "linear")
         ax.legend(frameon=False, fontsize="small")
     pace = 1 / mean["bound_seconds"].isel(algorithm=0)
     lower[0].plot(at, pace / pace[0], "-o", color="0.2", markersize=4)
@@ -125,7 +132,7 @@ def figure(ds: xr.Dataset):
     for ax in (*upper, *lower):
         drawing.axes(ax)
         ax.set_xticks(at, ds["delay"].values)
-    for ax in upper[ds.sizes["algorithm"]:]:
+    for ax in upper[ds.sizes["algorithm"] :]:
         ax.remove()
     info = ds.attrs
     fig.suptitle(f"{info['dataset']}, problem ({info['problem']}), l2 {info['l2']:g}: 8 parties, 3 active; mean of "
@@ -141,8 +148,9 @@ def main() -> None:
     if args.smoke:
         options |= dict(methods=["SVRG"], delays=(0, 8), steps=(0.05,), grid=(0.05,), epochs=20)
     ds = experiment(ex, args.dataset, options, args.trials)
-    print(f"{args.dataset}, problem ({ds.attrs['problem']}), l2 {L2:g}: digits per epoch (SGD: noise floor), mean of {args.trials} "
-          f"trials;\nprograms compiled after the first FixedDelay run of each method: {ds['fixed_programs'].values}\n")  # fmt: skip
+    print(f"{args.dataset}, problem ({ds.attrs['problem']}), l2 {L2:g}: digits per epoch (SGD: noise floor), mean of "
+          f"{args.trials} trials;\n"
+          f"programs compiled after each method's first FixedDelay run: {ds['fixed_programs'].values}\n")  # fmt: skip
     print(table(ds))
     common.save(ds, figure(ds), args.out, "staleness")
 

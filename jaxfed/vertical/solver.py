@@ -40,8 +40,9 @@ def optimum(objective: Objective, party: Any, tolerance: float = 1e-10) -> Optim
     """Return the minimiser of f over all parties' coordinates, from w = 0: the intercept, if any, is one of them.
 
     L-BFGS, then Newton steps (by conjugate gradients for many coordinates) until the gradient's norm is at most
-    `tolerance`; dense and sparse blocks. Always in float64, whatever JAX's setting. Where f is not convex (loss "robust", regularizer "nonconvex") it
-    is a stationary point, not above the start, and not always the one that another method finds.
+    `tolerance`; dense and sparse blocks. Always in float64, whatever JAX's setting. Where f is not convex (loss
+    "robust", regularizer "nonconvex") it is a stationary point, not above the start, and not always the one that
+    another method finds.
 
     Warns where the tolerance is not reached: there may be no minimiser (separable classes without a regulariser), or
     rounding may hinder. Raises ValueError for rows without labels, or without two classes where the loss needs them.
@@ -77,7 +78,7 @@ def _problem(objective: Objective, party: Any) -> Problem:
 
     # JAX's part: elementwise functions of the scores and of the weights, in float64 by `enable_x64`
     @jax.jit
-    def losses(z):
+    def losses(z, y):
         return jnp.mean(exact.losses(z, y)), exact.theta(z, y) / n
 
     @jax.jit
@@ -85,18 +86,18 @@ def _problem(objective: Objective, party: Any) -> Problem:
         return exact.penalty(w), exact.penalty_gradient(w)
 
     @jax.jit
-    def second(z, w):
+    def second(z, y, w):
         slope = lambda f, at: jax.jvp(f, (at,), (jnp.ones_like(at),))[1]  # noqa: E731
         return slope(lambda z: exact.theta(z, y), z) / n, slope(exact.penalty_gradient, w)
 
     def value(w):
         with jax.enable_x64(True):
-            (loss, theta), (g, slope) = jax.device_get((losses(x @ w), penalty(w)))
+            (loss, theta), (g, slope) = jax.device_get((losses(x @ w, y), penalty(w)))
         return float(loss + l2 * g), x.T @ theta + l2 * slope
 
     def curvature(w):
         with jax.enable_x64(True):
-            of_rows, of_weights = jax.device_get(second(x @ w, w))
+            of_rows, of_weights = jax.device_get(second(x @ w, y, w))
         return lambda v: x.T @ (of_rows * (x @ v).T).T + l2 * (of_weights * v.T).T
 
     return Problem(value, curvature, x.shape[1])
