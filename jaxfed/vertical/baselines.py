@@ -27,6 +27,7 @@ def afsvrg_vp(objective: Objective, lr: Any = 0.1, batch_size: int = 1, epoch_le
     It "can not optimize the parameters corresponding to passive parties due to lacking labels": their blocks stay at 0.
     The paper runs it with labels at half of the parties, `split(..., num_active=q // 2)`. A departure: in Gu et al. a
     party moves only on the updates that it dominates; here active parties also apply each other's, which is m times as
-    many steps of the same mean towards the same point. `backward=False` does the same to SGD and SAGA (AFSGD-VP, AFSAGA-VP).
+    many steps of the same mean towards the same point. `backward=False` also makes AFSGD-VP and AFSAGA-VP of the other
+    two methods.
     """
     return VFB2SVRG(objective, lr=lr, batch_size=batch_size, epoch_length=epoch_length, backward=False)
