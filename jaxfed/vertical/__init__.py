@@ -1,6 +1,7 @@
 """The vertical side: parties that hold different features of the same rows, and VFB2 with its baselines."""
 
 from jaxfed.vertical.alignment import align
+from jaxfed.vertical.baselines import afsvrg_vp, non_federated
 from jaxfed.vertical.data import PartyData
 from jaxfed.vertical.federation import VerticalData
 from jaxfed.vertical.objective import Objective
@@ -8,6 +9,7 @@ from jaxfed.vertical.saga import VFB2SAGA
 from jaxfed.vertical.saga_literal import LiteralSAGA
 from jaxfed.vertical.schedulers import BilevelAsync, FixedDelay, Synchronous
 from jaxfed.vertical.sgd import VFB2SGD
+from jaxfed.vertical.solver import Optimum, optimum
 from jaxfed.vertical.splitting import overlap, split
 from jaxfed.vertical.svrg import VFB2SVRG
 from jaxfed.vertical.units import Epochs, Seconds
@@ -18,6 +20,7 @@ __all__ = [
     "FixedDelay",
     "LiteralSAGA",
     "Objective",
+    "Optimum",
     "PartyData",
     "Seconds",
     "Synchronous",
@@ -25,7 +28,10 @@ __all__ = [
     "VFB2SGD",
     "VFB2SVRG",
     "VerticalData",
+    "afsvrg_vp",
     "align",
+    "non_federated",
+    "optimum",
     "overlap",
     "split",
 ]

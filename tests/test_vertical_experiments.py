@@ -1,0 +1,90 @@
+"""The vertical experiments' tiny versions, as a user calls them: their tables, files, and what must hold in them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxfed import results
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """Return a function that runs a script once and returns its Dataset and what it printed."""
+    done = {}
+
+    def run(name):
+        if name not in done:
+            out = tmp_path_factory.mktemp(name)
+            (out / "results.nc").write_text("from an earlier call")  # its own folder is overwritten
+            fast = {"XLA_FLAGS": "--xla_backend_optimization_level=0", "PYTHONPATH": str(ROOT)}  # most is compiling
+            call = [sys.executable, str(ROOT / "scripts" / f"vertical_{name}.py"), "--smoke", "--out", str(out)]
+            finished = subprocess.run(call, capture_output=True, text=True, env=os.environ | fast, timeout=600)
+            assert finished.returncode == 0, finished.stderr
+            assert "Warning" not in finished.stderr
+            assert (out / f"{name}.png").stat().st_size > 20_000
+            done[name] = results.load_dataset(out / "results.nc"), finished.stdout
+        return done[name]
+
+    return run
+
+
+def test_losslessness(smoke):
+    ds, text = smoke("losslessness")
+    one = ds.isel(problem=0, trial=0)
+    at = {name: one.sel(run=name) for name in one["run"].values}
+    assert list(at) == ["NonF-SVRG", "VFB2-SVRG", "VFB-SVRG", "AFSVRG-VP"]
+    for name in ("VFB2-SVRG", "VFB-SVRG"):
+        for metric in ("test_accuracy", "test_auc"):
+            assert abs(float(at[name][metric] - at["NonF-SVRG"][metric])) < 0.01
+        assert float(at[name]["suboptimality"]) < 1.2 * float(at["NonF-SVRG"]["suboptimality"])
+    assert float(at["AFSVRG-VP"]["suboptimality"]) > 5 * float(at["VFB2-SVRG"]["suboptimality"])
+    assert (one["suboptimality"] > 0).all()  # nothing is below the optimum of a convex problem
+    w, best = one["params"], one["optimum_params"]
+    np.testing.assert_allclose(one["distance"], np.linalg.norm(w - best, axis=-1) / np.linalg.norm(best))
+    assert (w.sel(run="AFSVRG-VP") == 0).sum() == 14  # the features of 4 of 8 parties
+    for name, row in at.items():
+        line = next(line for line in text.splitlines() if line.startswith(name))
+        assert f"{100 * float(row['test_accuracy']):.2f} ± 0.00" in line
+
+
+def test_asynchronous_parties_are_faster(smoke):
+    ds, text = smoke("async")
+    one = ds.isel(problem=0, algorithm=0, trial=0)
+    end = one["time"].isel(record=-1)
+    quick, slow = (float(end.sel(schedule=name)) for name in ("asynchronous", "synchronous"))
+    assert 1.2 * quick < slow < 1.6 * quick  # a party that takes 40 % longer
+    assert one["gain"] > 1.2
+    seconds = one["seconds"]
+    assert float(seconds.sel(schedule="synchronous")) > float(seconds.sel(schedule="asynchronous"))
+    for schedule in ("asynchronous", "synchronous"):  # the loss of the target lies between the records around it
+        run = one.sel(schedule=schedule)
+        after = int(np.searchsorted(run["time"], seconds.sel(schedule=schedule)))
+        assert run["suboptimality"][after] <= one["target"] * (1 + 1e-9) <= run["suboptimality"][after - 1]
+    assert f"{float(one['gain']):.2f}" in text
+
+
+def test_more_parties_are_faster(smoke):
+    ds, text = smoke("speedup")
+    one = ds.isel(algorithm=0, trial=0)
+    assert one["parties"].values.tolist() == [1, 4]
+    quick, slow = (float(one["speedup"].sel(schedule=name, parties=4)) for name in ("asynchronous", "synchronous"))
+    assert 8 > quick > slow > 1.5  # 4 parties and 2 loops: at most 8 times as fast
+    alone = one.sel(parties=1, schedule="synchronous")
+    assert float(alone["speedup"]) == pytest.approx(1)
+    pace = alone["time"][-1] / (alone["epochs"][-1] * 455)
+    assert float(pace) == pytest.approx(1.2, rel=0.01)  # a product and an update of all features, no messages
+    assert f"{quick:.2f}" in text
+
+
+def test_a_sweep_over_staleness_is_one_program(smoke):
+    ds, _ = smoke("staleness")
+    assert (ds["fixed_programs"] == 0).all()
+    assert (ds["fixed_rate"] > 0.1).all() and (ds["bound_rate"] > 0.1).all()
+    serial, loose = (float(ds["bound_seconds"].sel(bound=tau).mean()) for tau in (0, 8))
+    assert serial > 2 * loose  # a bound of 0 makes three loops take turns
