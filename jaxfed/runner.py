@@ -4,7 +4,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -133,7 +133,7 @@ def run(
             done = rounds[-1] - rounds[0]
             warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds", stacklevel=2)
         dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
-        _warn_if_diverged(dataset)
+        _warn_if_diverged(dataset, data.advice(algorithm))
         return Run(dataset, data.final(algorithm, carry.state, timetable, now))
 
 
@@ -244,8 +244,8 @@ def progress_bar(progress: bool | None, total: int) -> Any:
     return tqdm(total=total, unit="round", disable=not wanted)
 
 
-def _warn_if_diverged(dataset: xr.Dataset) -> None:
+def _warn_if_diverged(dataset: xr.Dataset, advice: Callable[[], str]) -> None:
     finite = dataset["finite"].values
     if not finite.all():
         at = int(dataset["round"].values[~finite][0])
-        warnings.warn(f"diverged: the state is not finite from round {at} on; a smaller lr may help", stacklevel=3)
+        warnings.warn(f"diverged: the state is not finite from round {at} on; {advice()}", stacklevel=3)

@@ -3,6 +3,7 @@
 The driver and the runner know no kind of federation; what they need to know of this one, they ask of `FedData`.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -92,6 +93,11 @@ class FedData(NamedTuple):
             return value[tuple(slice(count) if axis == "client" else slice(None) for axis in axes)] if axes else value
 
         return [{name: cut(name, value) for name, value in record.items()} for record in records]
+
+    def advice(self, algorithm: Any) -> Callable[[], str]:
+        """Return what to say of a run that diverged."""
+        del algorithm
+        return lambda: "a smaller lr may help"
 
     def final(self, algorithm: Any, state: Any, timetable: Timetable, stop: int) -> Any:
         """Return the state after the device's round `stop`, without the clients that a mesh adds."""

@@ -106,7 +106,7 @@ def look_up(key: Key, state: VerticalState, data: Any, lr: Any, ticks: Tick) -> 
     def rows(update, shift=shift):
         return drawn.at[(update + shift).astype(jnp.uint32)].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
-    ahead = before[..., None] + ticks.read.astype(jnp.int32)
+    ahead = before[..., None] + jnp.maximum(ticks.read, 0).astype(jnp.int32)  # also where nothing is read: in range
     applied = after[..., None] - 1 - ticks.apply.astype(jnp.int32)  # [B, m, q]
     applies, completing = ticks.apply >= 0, rows(before)
     lookup = Lookup(

@@ -3,6 +3,7 @@
 The driver and the runner know no kind of federation; what they need to know of this one, they ask of `VerticalData`.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -99,6 +100,10 @@ class VerticalData(NamedTuple):
         new = like._replace(weights=w, memory=memory, completed=kept["completed"], round=kept["round"])
         same_structure(new, like)
         return new
+
+    def advice(self, algorithm: Any) -> Callable[[], str]:
+        """Return what to say of a run that diverged."""
+        return lambda: f"a smaller lr may help (1 / L is {algorithm.objective.constants(self.train).step:.3g} here)"
 
     def final(self, algorithm: Any, state: Any, timetable: Timetable, stop: int) -> Any:
         """Return the state to keep: weights as the blocks have them, memory, counts; nothing is on its way."""

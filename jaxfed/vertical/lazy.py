@@ -35,8 +35,7 @@ class Lazy(flax.struct.PyTreeNode):
 
 def start(w: Array, data: Any) -> Lazy:
     """Return weights w [d] with scale 1."""
-    zeros = jnp.zeros(data.num_parties, w.dtype)
-    return Lazy(w, zeros, zeros, data.blocks.sizes)
+    return Lazy(w, jnp.zeros(data.num_parties, w.dtype), jnp.zeros(data.num_parties, w.dtype), data.blocks.sizes)
 
 
 def value(weights: Lazy, mean: Array | None) -> Array:

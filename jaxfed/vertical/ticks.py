@@ -121,6 +121,5 @@ def replay(bank: Table, index: np.ndarray, time: np.ndarray, drain: int, depth: 
 
 
 def rounded(n: int) -> int:
-    """Return the next of eight steps per octave: at most an eighth more than n."""
-    step = 1 << max(n.bit_length() - 4, 0)
-    return -(-n // step) * step
+    """Return the next power of two."""
+    return 1 << max(n - 1, 0).bit_length()
