@@ -62,7 +62,7 @@ def run(
     validation: Any = None,
     scheduler: Any = None,
     num_rounds: Any,
-    every: Any = 1,
+    every: Any = None,
     measures: Sequence[Measure] | None = None,
     state: Any = None,
     chunk: int | None = None,
@@ -72,11 +72,14 @@ def run(
 ) -> Run:
     """Run an algorithm for `num_rounds` rounds and record it before the first and after every `every` rounds.
 
+    A round of a vertical run is a tick (see `vertical.ticks`); there both may also be `vertical.Epochs(k)`, passes over
+    the data, or `vertical.Seconds(s)`, simulated. `every=None`: each round, each epoch, or 20 times in all.
+
     Args:
       seed: an int, or a typed key (`jax.random.key`). The same seed gives the same numbers.
       algorithm: its fields are its settings.
-      data: training rows, say `ClientData`; `test` and `validation` rows of the same clients.
-      scheduler: who takes part (default: everybody).
+      data: training rows, `ClientData` or `PartyData`; `test` and `validation` rows of the same clients or parties.
+      scheduler: who takes part and when (default: everybody, synchronously).
       measures: added to the data's own; one that returns a name again replaces it.
       state: start from this state of an earlier run instead of a new one; its count of rounds goes on.
       chunk: most rounds in one call of the device (default: about a quarter of a second's). Changes no result.
@@ -92,7 +95,7 @@ def run(
     options = (test, validation, scheduler, state, num_rounds, every, mesh)
     data, scheduler, timetable, key, seed = prepare(seed, algorithm, data, *options)
     checks.pieces(chunk, group)
-    attrs = describe(seed, algorithm, scheduler, num_rounds, every, mesh) | data.attributes(algorithm)
+    attrs = describe(seed, algorithm, scheduler, num_rounds, timetable.every, mesh) | data.attributes(algorithm)
     algorithm, scheduler = cast(algorithm, to_float=True), cast(timetable.scheduler)
     with interrupts.deferred() as interrupted:
         placed = data.place(algorithm, scheduler, mesh, group)
@@ -146,7 +149,7 @@ def prepare(
     scheduler: Any,
     state: Any,
     num_rounds: Any,
-    every: Any = 1,
+    every: Any = None,
     mesh: Any = None,
 ) -> tuple[Any, Any, Timetable, jax.Array, Any]:
     """Return (data, scheduler, timetable, key, what to record of the seed) after every check of the settings."""

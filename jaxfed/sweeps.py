@@ -44,11 +44,16 @@ def compare(
     if not algorithms:
         checks.fail("algorithms", "none", "at least one, by name")
     numbers = _seeds(seed, seeds)
-    checks.rounds(run_options.get("num_rounds"), run_options.get("every", 1), run_options.get("chunk"))
-    length, finished = run_options["num_rounds"], {}
-    shared = (test, validation, run_options.get("scheduler"), run_options.get("state"), length)
-    for algorithm in algorithms.values():  # all of them before the first runs
-        runner.prepare(numbers[0], algorithm, data, *shared)
+    shared = (test, validation, *(run_options.get(k) for k in ("scheduler", "state", "num_rounds", "every", "mesh")))
+    checks.pieces(run_options.get("chunk"), run_options.get("group"))
+    finished, tables = {}, {}
+    for name, algorithm in algorithms.items():  # all of them before the first runs
+        tables[name] = runner.prepare(numbers[0], algorithm, data, *shared)[2].rounds
+    if len({tuple(rounds) for rounds in tables.values()}) > 1:  # epochs of SVRG, say, cost ticks of their own
+        ends = ", ".join(f"{name} {rounds[-1]}" for name, rounds in tables.items())
+        checks.fail("num_rounds, every", f"records at other rounds for each algorithm (the last: {ends})",
+                    "the same for all: lengths in rounds, or a run for each")  # fmt: skip
+    length = next(iter(tables.values()))[-1] - next(iter(tables.values()))[0]
     with interrupts.deferred(), runner.progress_bar(progress, length * len(algorithms) * len(numbers)) as bar:
         for name, algorithm in algorithms.items():
             lanes = []

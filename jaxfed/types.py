@@ -24,8 +24,8 @@ class Algorithm(Protocol):
     It may have two more, for what can be looked up for many rounds at once, before they are played one by one:
     `block_size(data) -> int`, static, and `prepare(key, state, data, events, most) -> (state, events, length)`. Events
     have a first axis of that size; the returned ones, with a field `time`, are what `step` then gets one by one, the
-    first `length` of them exactly (1 to `most`), before `prepare` is called again. It may so move counters on for all of
-    them. Blocks must never change a result.
+    first `length` of them exactly (1 to `most`), before `prepare` is called again. So it may move counters on for all
+    of them. Blocks must never change a result.
     """
 
     def init(self, key: Key, data: Data) -> State:
@@ -68,6 +68,7 @@ class Timetable(NamedTuple):
     scheduler: Any
     rounds: list[int]
     stops: list[int]
+    every: Any  # what was asked for, or the default
     columns: Callable[[int], dict[str, Any]] = lambda stop: {}
     ending: Callable[[int], "Timetable | None"] = lambda stop: None
 

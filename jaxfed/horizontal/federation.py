@@ -39,19 +39,20 @@ class FedData(NamedTuple):
         return {name: part for name, part in named.items() if part is not None}
 
     def timetable(
-        self, algorithm: Any, scheduler: Any, state: Any, num_rounds: int, every: int, mesh: Any
+        self, algorithm: Any, scheduler: Any, state: Any, num_rounds: int, every: int | None, mesh: Any
     ) -> Timetable:
         """Return when to record a run of `num_rounds` more rounds, each round one of the device's.
 
         Raises ValueError where algorithm, scheduler and data don't go together until the last round.
         """
         del mesh
+        every = 1 if every is None else every
         rounds(num_rounds, every)
         done = 0 if state is None else self._rounds_done(state)
         checks.settings(algorithm, self)
         checks.schedule(scheduler, algorithm, self.train.num_clients, done + num_rounds)
         stops = [*range(done, done + num_rounds, every), done + num_rounds]
-        return Timetable(scheduler, stops, stops)
+        return Timetable(scheduler, stops, stops, every)
 
     def default_scheduler(self) -> FullParticipation:
         """Return what runs when no scheduler is given."""

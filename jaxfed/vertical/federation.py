@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 
 from jaxfed.checks import same_structure
 from jaxfed.types import Measure, Timetable
-from jaxfed.vertical import checks, lazy, measures, traffic
+from jaxfed.vertical import checks, lazy, measures, traffic, units
 from jaxfed.vertical.blocks import Sparse
 from jaxfed.vertical.data import Depths, PartyData
 from jaxfed.vertical.schedulers import Synchronous
@@ -52,6 +52,7 @@ class VerticalData(NamedTuple):
         if state is not None:
             checks.is_state("state", state)
             done, before = int(state.round), state.totals
+        every = units.default_every(num_rounds) if every is None else every
         per_epoch = self.train.num_rows / algorithm.batch_size
         length = epoch_length(algorithm, self.train)
         plan = scheduler.plan(num_rounds, updates_per_epoch=per_epoch, epoch_length=length)
@@ -66,9 +67,8 @@ class VerticalData(NamedTuple):
             return self.timetable(algorithm, scheduler, state, ticks, ticks, mesh)
 
         clocked = Shifted(plan.scheduler, done, seconds, Depths(plan.read_depth, plan.message_depth))
-        return Timetable(
-            clocked, [done + t for t in ticks], [done + t for t in ends], lambda at: tell(at - done), ending
-        )
+        named, stops = ([done + t for t in counts] for counts in (ticks, ends))
+        return Timetable(clocked, named, stops, every, lambda at: tell(at - done), ending)
 
     def default_scheduler(self) -> Synchronous:
         """Return what runs when no scheduler is given."""

@@ -61,6 +61,13 @@ def cut(length: Any, updates_per_epoch: float, dominated: np.ndarray, time: np.n
     return int(np.searchsorted(counts, target(length, updates_per_epoch))) + 1
 
 
+def default_every(length: Any) -> Any:
+    """Return when to record a run of that length where nothing is said: each tick, each epoch, or 20 times."""
+    if isinstance(length, Epochs):
+        return Epochs(1)
+    return Seconds(length.count / 20) if isinstance(length, Seconds) else 1
+
+
 def marks(every: Any, updates_per_epoch: float, dominated: np.ndarray, time: np.ndarray) -> list[int]:
     """Return the numbers of ticks after which `every`, twice `every`, and so on is reached, and the last tick's."""
     check("every", every, updates_per_epoch)
