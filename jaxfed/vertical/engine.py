@@ -25,6 +25,7 @@ from jaxfed.vertical.ticks import Tick
 
 BLOCK_BYTES = 1 << 19  # of rows looked up for a block of ticks: they should stay in a core's second cache
 MOST_TICKS = 256
+BY_DOT = 8  # rows of a minibatch from which matrix products beat fused loops
 
 
 class Event(NamedTuple):
@@ -121,13 +122,17 @@ def forward(w: Array, x: Array) -> Array:
     """Return partial products [m, b, q, *L] of w [q, d, *L] with rows x [m, b, q, d]."""
     if w.ndim > 2:
         return jnp.einsum("qdl,mbqd->mbql", w, x)
-    return jnp.sum(w * x, -1)  # at these sizes a fused loop beats a batched matrix product
+    if x.shape[1] >= BY_DOT:
+        return jnp.einsum("qd,mbqd->mbq", w, x)
+    return jnp.sum(w * x, -1)
 
 
 def _pull(values: Array, x: Array) -> Array:
     """Return sums of values [m, b, q, *L] times rows x [m, b, q, d]: [q, d, *L]."""
     if values.ndim > 3:
         return jnp.einsum("mbql,mbqd->qdl", values, x)
+    if x.shape[1] >= BY_DOT:
+        return jnp.einsum("mbq,mbqd->qd", values, x)
     return jnp.sum(values[..., None] * x, (0, 1))
 
 
