@@ -21,7 +21,7 @@ def test_notebook_runs(path, monkeypatch, tmp_path):
     monkeypatch.setenv("JAXFED_SMOKE", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(jax.config.jax_compilation_cache_dir))  # see conftest
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.values["jax_compilation_cache_dir"])  # see conftest
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     notebook = nbformat.read(path, as_version=4)
     # cell by cell, an error raises CellExecutionError; the kernel is this Python, named "python3" by ipykernel
