@@ -63,6 +63,7 @@ def _finish(by_epoch: Any, by_time: Any, quality: Any, named: dict, optimum: flo
     for ax, x in ((by_epoch, "passes over the data (epochs)"), (by_time, "simulated time (s)")):
         ax.set(xlabel=x, ylabel="objective" + ("" if optimum is None else " above the optimum"))
         _log_scale(ax)
+        ax.locator_params(axis="x", nbins=5)  # five digits of seconds need the room
     quality.set(xlabel="passes over the data (epochs)", ylabel=LABELS[metric])
     if metric == "accuracy":
         quality.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%")
