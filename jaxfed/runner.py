@@ -109,7 +109,8 @@ def run(
         carry = parallel.put_carry(carry, mesh)
         last = timetable.rounds[-1]
         rounds, now, pace = timetable.rounds[:1], timetable.stops[0], Pace(chunk)
-        records = [jax.device_get(_observe(mesh, recorded, algorithm, placed, carry)) | timetable.columns(now)]
+        look = lambda carry: jax.device_get(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
+        records = [look(carry) | timetable.columns(now)]
         with progress_bar(progress, timetable.stops[-1] - now) as bar:
             for label, goal in zip(timetable.rounds[1:], timetable.stops[1:], strict=True):
                 while now < goal:
@@ -124,8 +125,7 @@ def run(
                         label, goal, end = min(now, label), now, timetable.ending(now)
                         if end is not None:
                             timetable, scheduler, goal = end, cast(end.scheduler), end.stops[-1]
-                record = jax.device_get(_observe(mesh, recorded, algorithm, placed, carry) | info)
-                records.append(record | timetable.columns(now))
+                records.append(look(carry) | jax.device_get(info) | timetable.columns(now))
                 rounds.append(label)
                 headline(bar, records[-1])
                 if interrupted.is_set():
