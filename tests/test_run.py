@@ -167,7 +167,7 @@ def test_ctrl_c_returns_what_is_finished(whole, monkeypatch):
         press.left -= 1
 
     press.left = 1
-    monkeypatch.setattr(runner, "_headline", press)
+    monkeypatch.setattr(runner, "headline", press)
     with pytest.warns(UserWarning, match="interrupted: returning the first 6 of 10 rounds"):
         out = run(num_rounds=10)
     assert out.dataset["round"].values.tolist() == [0, 3, 6]
