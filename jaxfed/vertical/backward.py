@@ -15,6 +15,7 @@ last axis everywhere, which is six times faster on a CPU than the first would be
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxfed import steps
@@ -119,7 +120,7 @@ def look_up(key: Key, state: VerticalState, data: Any, lr: Any, ticks: Tick) -> 
         applies=applies,
         source=(applied & (depth - 1)) + jnp.arange(m, dtype=jnp.int32)[:, None] * depth,
         count=jnp.sum(applies, 1).astype(data.y.dtype),
-        lr=steps.at(lr, state.round + jnp.arange(count)) if callable(lr) else None,
+        lr=jax.vmap(lambda t: steps.at(lr, t))(state.round + jnp.arange(count)) if callable(lr) else None,
         time=ticks.time,
     )
     of_each = lambda update: jnp.swapaxes(rows(update, shift[:, None]), 2, 3)  # noqa: E731

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxfed import steps
 from jaxfed.checks import same_structure
 from jaxfed.types import Measure, Timetable
 from jaxfed.vertical import checks, lazy, measures, traffic, units
@@ -48,12 +49,14 @@ class VerticalData(NamedTuple):
         """
         checks.settings(algorithm, self)
         checks.schedule(scheduler, self.train, mesh)
+        per_epoch = self.train.num_rows / algorithm.batch_size
+        units.check("num_rounds", num_rounds, per_epoch)
         done, before = 0, None
         if state is not None:
             checks.is_state("state", state)
             done, before = int(state.round), state.totals
         every = units.default_every(num_rounds) if every is None else every
-        per_epoch = self.train.num_rows / algorithm.batch_size
+        units.check("every", every, per_epoch)
         length = epoch_length(algorithm, self.train)
         plan = scheduler.plan(num_rounds, updates_per_epoch=per_epoch, epoch_length=length)
         checks.countable(plan)
@@ -103,7 +106,15 @@ class VerticalData(NamedTuple):
 
     def advice(self, algorithm: Any) -> Callable[[], str]:
         """Return what to say of a run that diverged."""
-        return lambda: f"a smaller lr may help (1 / L is {algorithm.objective.constants(self.train).step:.3g} here)"
+        train, objective = self.train, algorithm.objective
+
+        def say():
+            each = float(steps.initial(algorithm.lr)) * float(objective.l2) * train.num_active
+            lazy = isinstance(train.blocks, Sparse) and objective.regularizer == "l2" and each >= 1
+            more = f", and sparse blocks need lr l2 m < 1, here {each:.3g}" if lazy else ""
+            return f"a smaller lr may help (1 / L is {objective.constants(train).step:.3g} here{more})"
+
+        return say
 
     def final(self, algorithm: Any, state: Any, timetable: Timetable, stop: int) -> Any:
         """Return the state to keep: weights as the blocks have them, memory, counts; nothing is on its way."""
