@@ -24,7 +24,6 @@ from jaxfed import core, runner
 from jaxfed.datasets import synthetic
 from jaxfed.vertical import BilevelAsync, FixedDelay, Objective, engine, samples
 from jaxfed.vertical.data import Depths
-from jaxfed.vertical.federation import epoch_length
 from jaxfed.vertical.shifted import Shifted
 
 METHODS = {"sgd": jf.VFB2SGD, "svrg": jf.VFB2SVRG, "saga": jf.VFB2SAGA}
@@ -39,9 +38,7 @@ class Case:
         self.method, self.party, self.ticks = method, party, ticks
         self.algorithm = METHODS[method](Objective("logistic", "l2", L2), lr=lr, batch_size=batch_size)
         scheduler = BilevelAsync(party, link=0.3) if scheduler is None else scheduler
-        self.epoch = epoch_length(self.algorithm, party)
-        per_epoch = party.num_rows / batch_size
-        self.plan = scheduler.plan(ticks, updates_per_epoch=per_epoch, epoch_length=self.epoch)
+        self.plan = jf.vertical.plan(self.algorithm, party, scheduler, ticks)
         depths = Depths(self.plan.read_depth, self.plan.message_depth)
         self.placed = party.place(depths)
         self.scheduler = runner.cast(Shifted(self.plan.scheduler, 0, 0.0, depths))

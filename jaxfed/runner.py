@@ -1,12 +1,9 @@
 """The host's side of one run: check, place, loop over recorded windows, show progress, label the results."""
 
 import os
-import sys
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +14,7 @@ import xarray as xr
 from jax.sharding import Mesh
 
 from jaxfed import checkpoint, checks, core, interrupts, parallel, results
+from jaxfed.progress import Pace, headline, progress_bar
 from jaxfed.types import Carry, Measure, Timetable
 
 
@@ -108,7 +106,8 @@ def run(
         carry = parallel.put_carry(carry, mesh)
         last = timetable.rounds[-1]
         rounds, now, pace = timetable.rounds[:1], timetable.stops[0], Pace(chunk)
-        records = [jax.device_get(_observe(mesh, recorded, algorithm, placed, carry)) | timetable.columns(now)]
+        look = lambda carry: jax.device_get(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
+        records = [look(carry) | timetable.columns(now)]
         with progress_bar(progress, timetable.stops[-1] - now) as bar:
             for label, goal in zip(timetable.rounds[1:], timetable.stops[1:], strict=True):
                 while now < goal:
@@ -123,10 +122,9 @@ def run(
                         label, goal, end = min(now, label), now, timetable.ending(now)
                         if end is not None:
                             timetable, scheduler, goal = end, cast(end.scheduler), end.stops[-1]
-                record = jax.device_get(_observe(mesh, recorded, algorithm, placed, carry) | info)
-                records.append(record | timetable.columns(now))
+                records.append(look(carry) | jax.device_get(info) | timetable.columns(now))
                 rounds.append(label)
-                _headline(bar, records[-1])
+                headline(bar, records[-1])
                 if interrupted.is_set():
                     break
         if rounds[-1] < last:
@@ -199,51 +197,6 @@ _advance: Any = jax.jit(core.advance_on, static_argnums=0, donate_argnums=5)
 def compiled_programs() -> int:
     """Return how many programs the runner has compiled in this process; tests assert that it stays put."""
     return sum(f._cache_size() for f in (_start, _observe, _advance))
-
-
-class Pace:
-    """How many rounds to hand to the device at once: as many as take about a quarter of a second, or a fixed number.
-
-    Short calls keep the bar moving and Ctrl-C prompt. The length of a call changes no result and compiles nothing.
-    """
-
-    def __init__(self, chunk: int | None):
-        self.fixed, self.rounds = chunk is not None, chunk or 1
-
-    def __enter__(self):
-        self.start = time.perf_counter()
-
-    def __exit__(self, *_):
-        if not self.fixed:
-            self.rounds = self.rounds * 2 if time.perf_counter() - self.start < 0.25 else max(self.rounds // 2, 1)
-
-
-HEADLINES = (
-    "personal_test_accuracy",
-    "personal_train_accuracy",
-    "personal_test_loss",
-    "personal_train_loss",
-    "objective",
-)
-
-
-def _headline(bar: Any, record: dict[str, np.ndarray]) -> None:
-    """Show the mean over clients of the first headline there is."""
-    name = next((n for n in HEADLINES if n in record), None)
-    if name is not None:
-        there = np.asarray(record[name])[~np.isnan(record[name])]
-        bar.set_postfix({name: f"{there.mean() if there.size else np.nan:.4f}"})
-
-
-def progress_bar(progress: bool | None, total: int) -> Any:
-    """A progress bar with rounds per second and time left; nothing where it is not wanted."""
-    notebook = "ipykernel" in sys.modules
-    wanted = (sys.stderr.isatty() or notebook) if progress is None else progress
-    if notebook and find_spec("ipywidgets"):
-        from tqdm.notebook import tqdm
-    else:
-        from tqdm import tqdm
-    return tqdm(total=total, unit="round", disable=not wanted)
 
 
 def _warn_if_diverged(dataset: xr.Dataset, advice: Callable[[], str]) -> None:

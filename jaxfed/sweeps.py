@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from jaxfed import checks, interrupts, runner
+from jaxfed.progress import progress_bar
 from jaxfed.types import Algorithm
 
 BY_ALGORITHM = ("bytes_per_visit", "parameters")  # attributes of a run that become coordinates of the algorithms
@@ -56,7 +57,7 @@ def compare(
         checks.fail("num_rounds, every", f"records at other rounds for each algorithm (the last: {ends})",
                     "the same for all: lengths in rounds, or a run for each")  # fmt: skip
     length = next(iter(tables.values()))[-1] - next(iter(tables.values()))[0]
-    with interrupts.deferred(), runner.progress_bar(progress, length * len(algorithms) * len(numbers)) as bar:
+    with interrupts.deferred(), progress_bar(progress, length * len(algorithms) * len(numbers)) as bar:
         for name, algorithm in algorithms.items():
             lanes = []
             for number in numbers:

@@ -39,11 +39,12 @@ def vertical_run(
 
         axes = Figure(figsize=(12.6, 3.6), dpi=120, layout="constrained").subplots(1, 3)
     by_epoch, by_time, quality = axes = [drawing.axes(ax) for ax in axes]
-    for (name, ds), color in zip(named.items(), drawing.palette(named).values(), strict=True):
+    widths = np.linspace(2.6, 1.2, len(named))  # runs that coincide show beside each other
+    for (name, ds), color, width in zip(named.items(), drawing.palette(named).values(), widths, strict=True):
         above = ds["objective"] - (0.0 if optimum is None else optimum)
         shown = above.where(above > 0) if optimum is not None else above
-        by_epoch.plot(ds["epochs"], shown, color=color, label=name)
-        by_time.plot(ds["time"], shown, color=color)
+        by_epoch.plot(ds["epochs"], shown, color=color, label=name, linewidth=width)
+        by_time.plot(ds["time"], shown, color=color, linewidth=width)
         for part, (_, style) in PARTS.items():
             if f"{part}_{metric}" in ds:
                 quality.plot(ds["epochs"], ds[f"{part}_{metric}"], style, color=color)
@@ -63,6 +64,7 @@ def _finish(by_epoch: Any, by_time: Any, quality: Any, named: dict, optimum: flo
     for ax, x in ((by_epoch, "passes over the data (epochs)"), (by_time, "simulated time (s)")):
         ax.set(xlabel=x, ylabel="objective" + ("" if optimum is None else " above the optimum"))
         _log_scale(ax)
+        ax.locator_params(axis="x", nbins=5)  # five digits of seconds need the room
     quality.set(xlabel="passes over the data (epochs)", ylabel=LABELS[metric])
     if metric == "accuracy":
         quality.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.4g}%")

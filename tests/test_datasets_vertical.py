@@ -131,13 +131,17 @@ def test_a9a():
     assert set(np.unique(data.x)) == {0, 1} and data.y.mean() == pytest.approx(0.241, abs=5e-4)
 
 
+NEEDS_CREDIT = pytest.mark.skipif(
+    not (DATA / "uci_credit_card.csv.gz").exists(), reason="needs uci_credit_card.csv.gz in JAXFED_DATA_DIR"
+)
+
+
 @pytest.fixture(scope="module")
 def credit():
-    if not (DATA / "uci_credit_card.csv.gz").exists():
-        pytest.skip("needs uci_credit_card.csv.gz in JAXFED_DATA_DIR")
     return load("credit")
 
 
+@NEEDS_CREDIT
 def test_credit_is_prepared_as_published(credit):
     assert credit.x.shape == (24000, 90) and credit.x_test.shape == (6000, 90)
     assert credit.x.dtype == np.float32 and credit.y.dtype == np.int32 and credit.class_names == ("paid", "default")
@@ -152,6 +156,7 @@ def test_credit_is_prepared_as_published(credit):
 
 
 @pytest.mark.parametrize(("regularizer", "minimum"), [("l2", 0.43909565), ("nonconvex", 0.43886685)])
+@NEEDS_CREDIT
 def test_credit_has_the_known_minimum(credit, regularizer, minimum):
     x, y = credit.x.astype(np.float64), 2.0 * credit.y - 1
 

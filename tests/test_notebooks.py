@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import jax
 import nbformat
 import pytest
 from nbclient import NotebookClient
@@ -20,6 +21,8 @@ def test_notebook_runs(path, monkeypatch, tmp_path):
     monkeypatch.setenv("JAXFED_SMOKE", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.values["jax_compilation_cache_dir"])  # see conftest
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     notebook = nbformat.read(path, as_version=4)
     # cell by cell, an error raises CellExecutionError; the kernel is this Python, named "python3" by ipykernel
     NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}).execute()

@@ -158,7 +158,7 @@ def test_divergence_is_told():
 
 def test_ctrl_c_returns_what_is_finished(whole, monkeypatch):
     """An interrupt after the second record: six of ten rounds, the same as in a whole run."""
-    headline = runner._headline
+    headline = runner.headline
 
     def press(bar, record):
         headline(bar, record)

@@ -30,16 +30,15 @@ def test_the_optimum_at_a_linear_rate_whatever_the_delay(method, form):
     best = optimum(x, y, "logistic", "l2", L2)
     f_best = value_of(best, x, y, "logistic", "l2", L2)
     wrong = optimum(x, y, "logistic", "l2", 3 * L2)  # where the sign of the copied text would lead
-    algorithm = METHODS[method](Objective("logistic", "l2", L2), lr=0.05)
+    algorithm = METHODS[method](Objective("logistic", "l2", L2), lr=0.02)
     for delay in (0, 8, 32):
         scheduler = FixedDelay(party, delay, delay, bound=32)
-        out = run(algorithm, party, scheduler, epochs=150, every=10)
+        out = run(algorithm, party, scheduler, epochs=200, every=20)
         assert reached(out, algorithm, party, best) < 1e-8, delay
         assert np.linalg.norm(best - wrong) > 0.05
         gap = out.dataset.objective.values - f_best
         assert (gap > -1e-13).all(), "below the optimum"
-        early, late = gap[1], gap[4]
-        assert late < 1e-3 * early, "a linear rate: another 30 passes gain at least three digits"
+        assert (gap[2:4] < 1e-2 * gap[1:3]).all(), "a linear rate: each 20 passes gain two digits or more"
 
 
 @pytest.mark.parametrize("scheduler", ["async", "exact order", "synchronous"])
@@ -69,8 +68,10 @@ def test_sgd_has_a_noise_floor_that_falls_with_the_step():
 def test_the_gradient_of_a_nonconvex_problem_falls(method):
     party, _, _ = federation(n=80)
     algorithm = METHODS[method](Objective("logistic", "nonconvex", L2), lr=0.02)
-    norms = run(algorithm, party, BilevelAsync(party), epochs=60).dataset.gradient_norm.values
-    assert norms[-1] < (0.2 if method == "sgd" else 1e-3) * norms[0]
+    norms = run(algorithm, party, BilevelAsync(party), epochs=250, every=50).dataset.gradient_norm.values
+    assert norms[-1] < (0.2 if method == "sgd" else 3e-4) * norms[0]
+    if method != "sgd":
+        assert (np.diff(norms) < 0).all()
 
 
 def test_without_backward_updating_the_objective_is_worse():

@@ -127,6 +127,8 @@ CASES = {
         scheduler=BilevelAsync(V.split(X, Y, 3, 1))
     ),
     "scheduler: got <class 'jaxfed.vertical.schedulers.BilevelAsync'>, wanted a vert": run(scheduler=BilevelAsync),
+    "party: got ndarray, wanted PartyData (": lambda: V.plan(sgd(), X, late()(), 3),
+    "scheduler: got str, wanted a vertical one": lambda: V.plan(sgd(), PARTY, "async", 3),
     # lengths
     "num_rounds: got 0, wanted a number of ticks of at least 1": run(num_rounds=0),
     "num_rounds: got 2147483648, 2.15e+09 ticks or updates and more, wanted at most 1e+08": run(num_rounds=2**31),

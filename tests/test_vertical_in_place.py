@@ -11,7 +11,6 @@ import jaxfed as jf
 from jaxfed import core, runner
 from jaxfed.vertical import BilevelAsync, Objective
 from jaxfed.vertical.data import Depths
-from tests.vertical_support import plan_of
 
 N, D = 5003, 30011
 
@@ -25,7 +24,7 @@ def program(method, sparse_form):
         x = rng.normal(size=(N, 7)).astype(np.float32)
     party = jf.vertical.split(x, np.arange(N) % 2, num_parties=3, num_active=2, seed=0)
     algorithm = method(Objective("logistic", "l2", 1e-4), lr=0.1)
-    plan = plan_of(BilevelAsync(party), algorithm, party, 50)
+    plan = jf.vertical.plan(algorithm, party, BilevelAsync(party), 50)
     placed = party.place(Depths(plan.read_depth, plan.message_depth))
     args = (jax.random.key(0), runner.cast(algorithm, to_float=True), runner.cast(plan.scheduler), placed)
     carry = jax.eval_shape(core.init, args[0], args[1], placed)

@@ -24,12 +24,11 @@ def close(a, b, atol=1e-12):
     assert np.abs(np.asarray(a)[-1]).max() > 0.05, "the run must move"
 
 
-@ALL
-@pytest.mark.parametrize("m", [1, 2, 4])
+@pytest.mark.parametrize(
+    "method, m", [(method, m) for method in METHODS for m in (1, 2, 4) if (method, m > 1) != ("saga_literal", True)]
+)
 def test_synchronous_is_the_centralised_minibatch_method(method, m):
     """m b rows with step m lr, on joined features (the printed SAGA's means move between two messages of a tick)."""
-    if method == "saga_literal" and m > 1:
-        pytest.skip("its messages take turns at the mean")
     party, blocks, y = federation(active=range(m))
     algorithm = of(method, epoch_length=10 * m)
     ours, _ = history(algorithm, party, Synchronous(party), ROUNDS)

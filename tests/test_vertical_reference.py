@@ -10,6 +10,7 @@ from tests.vertical_support import METHODS, federation, history, sampler
 
 pytestmark = pytest.mark.usefixtures("x64")
 TICKS = 120
+SPARSE = ("sgd", "svrg", "saga")
 
 
 def bilevel(party, **options):
@@ -59,19 +60,16 @@ def test_sparse(method, name):
     check(method, SCHEDULERS[name](party), party, blocks, y, algorithm_of(method))
 
 
-@pytest.mark.parametrize("form", ["dense", "sparse"])
-@pytest.mark.parametrize("method", ["sgd", "svrg", "saga", "saga_literal"])
+@pytest.mark.parametrize("method, form", [(m, "dense") for m in METHODS] + [(m, "sparse") for m in SPARSE])
 def test_minibatches_with_rows_that_come_twice(method, form):
     """11 rows, 3 dominators of 4 rows each: equal rows within minibatches and within ticks."""
-    if (method, form) == ("saga_literal", "sparse"):
-        pytest.skip("LiteralSAGA is for dense blocks")
     party, blocks, y = federation(n=11, active=(0, 1, 3), sparse=form == "sparse")
     check(method, bilevel(party), party, blocks, y, algorithm_of(method, batch_size=4))
 
 
 @pytest.mark.parametrize("loss", ["logistic", "squared", "half_squared", "robust", "squared_hinge"])
 @pytest.mark.parametrize("regularizer", ["l2", "nonconvex", "none"])
-@pytest.mark.parametrize("method", ["svrg", "saga_literal"])
+@pytest.mark.parametrize("method", ["svrg"])
 def test_losses_and_regularizers(method, regularizer, loss):
     party, blocks, y = federation(targets=loss in ("squared", "half_squared", "robust"))
     check(method, bilevel(party), party, blocks, y, algorithm_of(method, loss, regularizer, lr=0.02))

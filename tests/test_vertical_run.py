@@ -11,7 +11,7 @@ import jaxfed as jf
 from jaxfed import core, runner, testing
 from jaxfed.vertical import BilevelAsync, Epochs, FixedDelay, Objective, Seconds, Synchronous, engine
 from jaxfed.vertical.data import Depths
-from tests.vertical_support import METHODS, federation, plan_of
+from tests.vertical_support import METHODS, federation
 
 OBJECTIVE = Objective("logistic", "l2", 0.05)
 PARTY, BLOCKS, Y = federation(n=60)
@@ -89,7 +89,7 @@ def test_counts_follow_from_the_table(method):
     scheduler = BilevelAsync(PARTY, link=0.5).slow(3, update=3)
     algorithm = of(method)
     ds = run(algorithm, scheduler=scheduler, num_rounds=33).dataset
-    plan = plan_of(scheduler, algorithm, PARTY, 33)
+    plan = jf.vertical.plan(algorithm, PARTY, scheduler, 33)
     table, q = plan.table(), 4
     dominated = np.append(0, table.complete.sum(1).cumsum())
     applied = np.append(0, (table.apply >= 0).sum((1, 2)).cumsum())
@@ -105,7 +105,7 @@ def test_counts_follow_from_the_table(method):
 def test_lanes_are_the_runs_one_by_one():
     """A last axis of step sizes and penalties on one shared table: several runs in one program."""
     for method in ("sgd", "svrg", "saga"):
-        plan = plan_of(BilevelAsync(PARTY), of(method), PARTY, 80)
+        plan = jf.vertical.plan(of(method), PARTY, BilevelAsync(PARTY), 80)
         placed = PARTY.place(Depths(plan.read_depth, plan.message_depth))
         rates, penalties = jnp.array([0.02, 0.1, 0.3]), jnp.array([0.0, 0.05, 0.2])
 

@@ -14,6 +14,7 @@ from jaxfed.vertical import blocks
 from tests.reference import vertical_losses as reference
 
 CLASSES = ("logistic", "squared_hinge")
+DATA = Path(os.environ.get("JAXFED_DATA_DIR", "no folder"))
 
 
 def rows(loss, n=80, d=7):
@@ -97,12 +98,10 @@ def test_what_is_refused():
         vertical.optimum(vertical.Objective("squared", "l2", np.ones(2)), party)
 
 
+@pytest.mark.skipif(not (DATA / "uci_credit_card.csv.gz").is_file(), reason="JAXFED_DATA_DIR has no credit data")
 @pytest.mark.parametrize("regularizer, value", [("l2", 0.43909565), ("nonconvex", 0.43886685)])
 def test_credit(regularizer, value):
     """Values from an independent computation of f* on D1, problems (13) and (14) with l2 = 1e-4."""
-    folder = os.environ.get("JAXFED_DATA_DIR")
-    if not folder or not (Path(folder) / "uci_credit_card.csv.gz").is_file():
-        pytest.skip("no uci_credit_card.csv.gz in JAXFED_DATA_DIR")
     ex = jf.datasets.load("credit")
     party = vertical.split(ex.x, ex.y, 8, 3)
     found = vertical.optimum(vertical.Objective("logistic", regularizer, 1e-4), party)

@@ -11,7 +11,6 @@ import jaxfed as jf
 from jaxfed import core, runner
 from jaxfed.vertical import engine, samples
 from jaxfed.vertical.data import Depths
-from jaxfed.vertical.federation import epoch_length
 from jaxfed.vertical.ticks import Tick, concatenate, empty
 from tests.support import QUICK
 
@@ -46,13 +45,6 @@ def sampler(seed, party, batch_size, most=4000):
     return lambda a, u: drawn[a, u]
 
 
-def plan_of(scheduler, algorithm, party, num_rounds):
-    """The plan that a run follows."""
-    per_epoch = party.num_rows / algorithm.batch_size
-    length = epoch_length(algorithm, party)
-    return scheduler.plan(num_rounds, updates_per_epoch=per_epoch, epoch_length=length)
-
-
 class Listed(flax.struct.PyTreeNode):
     """A table as the device's scheduler: empty ticks past its end."""
 
@@ -75,7 +67,7 @@ def history(algorithm, party, scheduler, num_rounds, seed=0):
 
     Tables and rings are padded to rounded sizes, so that few programs have to be compiled.
     """
-    plan = plan_of(scheduler, algorithm, party, num_rounds)
+    plan = jf.vertical.plan(algorithm, party, scheduler, num_rounds)
     table = plan.table()
     count = len(table.time)
     rounded = -(-(count + 1) // 150) * 150

@@ -17,7 +17,7 @@ from jaxfed.horizontal import checks, measures
 from jaxfed.horizontal.data import ClientData, local, shard
 from jaxfed.horizontal.federate import current
 from jaxfed.horizontal.schedulers import FullParticipation
-from jaxfed.types import Measure, Timetable
+from jaxfed.types import Carry, Measure, Timetable
 
 EVALUATED_BYTES = 16 << 20  # features of the clients evaluated at once on a CPU; 64 times that on an accelerator
 
@@ -94,6 +94,10 @@ class FedData(NamedTuple):
             return value[tuple(slice(count) if axis == "client" else slice(None) for axis in axes)] if axes else value
 
         return [{name: cut(name, value) for name, value in record.items()} for record in records]
+
+    def visible(self, placed: Any, carry: Carry) -> tuple[Any, Carry]:
+        """Return what measures see of the placed data and the carry: all."""
+        return placed, carry
 
     def advice(self, algorithm: Any) -> Callable[[], str]:
         """Return what to say of a run that diverged."""

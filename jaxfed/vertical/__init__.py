@@ -3,7 +3,7 @@
 from jaxfed.vertical.alignment import align
 from jaxfed.vertical.baselines import afsvrg_vp, non_federated
 from jaxfed.vertical.data import PartyData
-from jaxfed.vertical.federation import VerticalData
+from jaxfed.vertical.federation import VerticalData, plan
 from jaxfed.vertical.objective import Objective
 from jaxfed.vertical.saga import VFB2SAGA
 from jaxfed.vertical.saga_literal import LiteralSAGA
@@ -21,7 +21,6 @@ __all__ = [
     "LiteralSAGA",
     "Objective",
     "Optimum",
-    "Optimum",
     "PartyData",
     "Seconds",
     "Synchronous",
@@ -30,12 +29,10 @@ __all__ = [
     "VFB2SVRG",
     "VerticalData",
     "afsvrg_vp",
-    "afsvrg_vp",
     "align",
     "non_federated",
     "optimum",
-    "non_federated",
-    "optimum",
     "overlap",
+    "plan",
     "split",
 ]

@@ -97,7 +97,9 @@ def look_up(key: Key, state: VerticalState, data: Any, lr: Any, ticks: Tick) -> 
     """Return (look-up, sample numbers, completions [B, m] after each tick) of a block of ticks."""
     m, depth, batch_size = state.messages.shape[:3]
     read_depth, count = state.products.shape[1], ticks.complete.shape[0]
-    after = state.completed + jnp.cumsum(ticks.complete, 0, jnp.int32)  # [B, m]
+    count_on = lambda done, flags: (done + flags, done + flags)  # noqa: E731
+    # a scan, as jnp.cumsum costs four times as much on a CPU
+    after = jax.lax.scan(count_on, state.completed, ticks.complete.astype(jnp.int32))[1]  # [B, m]
     before = after - ticks.complete
     first = jnp.maximum(state.completed - depth, 0)  # no message that is still to be applied is older
     each = count + depth + read_depth

@@ -13,12 +13,13 @@ from jax.sharding import Mesh
 
 from jaxfed import steps
 from jaxfed.checks import same_structure
-from jaxfed.types import Measure, Timetable
+from jaxfed.types import Carry, Measure, Timetable
 from jaxfed.vertical import checks, lazy, measures, traffic, units
 from jaxfed.vertical.blocks import Sparse
 from jaxfed.vertical.data import Depths, PartyData
 from jaxfed.vertical.schedulers import Synchronous
 from jaxfed.vertical.shifted import Shifted
+from jaxfed.vertical.ticks import Plan
 
 
 class VerticalData(NamedTuple):
@@ -50,26 +51,25 @@ class VerticalData(NamedTuple):
         checks.settings(algorithm, self)
         checks.schedule(scheduler, self.train, mesh)
         per_epoch = self.train.num_rows / algorithm.batch_size
-        units.check("num_rounds", num_rounds, per_epoch)
+        units.check("num_rounds", num_rounds, per_epoch)  # before `every`, which follows it
         done, before = 0, None
         if state is not None:
             checks.is_state("state", state)
             done, before = int(state.round), state.totals
         every = units.default_every(num_rounds) if every is None else every
         units.check("every", every, per_epoch)
-        length = epoch_length(algorithm, self.train)
-        plan = scheduler.plan(num_rounds, updates_per_epoch=per_epoch, epoch_length=length)
-        checks.countable(plan)
-        ticks = [0, *plan.stops(every, per_epoch)]
-        ends = [*ticks[:-1], plan.num_ticks + plan.drain]
-        tell = traffic.Traffic(plan, algorithm, self.train, before)
+        course = plan(algorithm, self.train, scheduler, num_rounds)
+        checks.countable(course)
+        ticks = [0, *course.stops(every, per_epoch)]
+        ends = [*ticks[:-1], course.num_ticks + course.drain]
+        tell = traffic.Traffic(course, algorithm, self.train, before)
         seconds = 0.0 if before is None else float(before.time)
 
         def ending(stop):  # a schedule's beginning does not depend on its length, so this one has only its own drain
-            ticks = min(stop - done, plan.num_ticks)
+            ticks = min(stop - done, course.num_ticks)
             return self.timetable(algorithm, scheduler, state, ticks, ticks, mesh)
 
-        clocked = Shifted(plan.scheduler, done, seconds, Depths(plan.read_depth, plan.message_depth))
+        clocked = Shifted(course.scheduler, done, seconds, Depths(course.read_depth, course.message_depth))
         named, stops = ([done + t for t in counts] for counts in (ticks, ends))
         return Timetable(clocked, named, stops, every, lambda at: tell(at - done), ending)
 
@@ -103,6 +103,11 @@ class VerticalData(NamedTuple):
         new = like._replace(weights=w, memory=memory, completed=kept["completed"], round=kept["round"])
         same_structure(new, like)
         return new
+
+    def visible(self, placed: "VerticalData", carry: Carry) -> tuple["VerticalData", Carry]:
+        """Return what measures see: no products or messages on their way, so one program serves all schedules."""
+        parts = {name: part.replace(depths=Depths()) for name, part in placed.parts().items()}
+        return VerticalData(**parts), carry._replace(state=carry.state._replace(products=(), messages=()))
 
     def advice(self, algorithm: Any) -> Callable[[], str]:
         """Return what to say of a run that diverged."""
@@ -139,6 +144,19 @@ class VerticalData(NamedTuple):
     def local(self) -> "VerticalData":
         """Return the data: a run's parties share a device."""
         return self
+
+
+def plan(algorithm: Any, party: PartyData, scheduler: Any, num_rounds: Any) -> Plan:
+    """Return the schedule that a run follows: `plan(...).table()` is its table of ticks, as NumPy arrays.
+
+    num_rounds: ticks, `Epochs` or `Seconds`, as for `run`.
+    """
+    checks.is_party("party", party)
+    checks.settings(algorithm, party.with_parts())
+    checks.schedule(scheduler, party, None)
+    per_epoch = party.num_rows / algorithm.batch_size
+    units.check("num_rounds", num_rounds, per_epoch)
+    return scheduler.plan(num_rounds, updates_per_epoch=per_epoch, epoch_length=epoch_length(algorithm, party))
 
 
 def epoch_length(algorithm: Any, data: Any) -> int | None:
