@@ -46,6 +46,19 @@ def load_state(path: str | os.PathLike, allow: tuple[str, ...] = ()) -> Any:
         raise ValueError(f"path: got {path}, wanted a state written by save ({error})") from error
 
 
+def of_one_save(folder: Path, dataset: Any, state: Any) -> None:
+    """Raise ValueError for results and a state that end at different moments."""
+    of_state = getattr(getattr(state, "server", None), "round", None)
+    name, last = "round", dataset["round"][-1]
+    if hasattr(state, "totals") and "dominated_updates" in dataset:
+        name, last, of_state = "update", dataset["dominated_updates"][-1], state.totals.dominated_updates
+    if of_state is not None and int(of_state) != int(last):
+        raise ValueError(
+            f"path: got {folder}, whose results end at {name} {int(last)} and whose state at {name} {int(of_state)};"
+            " wanted the two files of one save (was one cut short?)"
+        )
+
+
 class _Unpickler(pickle.Unpickler):
     """A reader that builds nothing but named tuples and arrays of known packages."""
 

@@ -41,6 +41,21 @@ def numbers(field: str, value: Any, low: float, high: float = np.inf) -> None:
                  + (", and finite" if high == np.inf else f" to {high:g}"))  # fmt: skip
 
 
+def number(field: str, got: Any, low: float, high: float = np.inf) -> None:
+    """Require one finite number within [low, high]: no None, list or array."""
+    if got is None or isinstance(got, (list, tuple, dict)):
+        fail(field, repr(got), "one number")
+    numbers(field, got, low, high)
+    if np.shape(got):
+        fail(field, f"shape {np.shape(got)}", "one number")
+
+
+def flag(field: str, got: Any) -> None:
+    """Require True or False."""
+    if not isinstance(got, (bool, np.bool_)):
+        fail(field, repr(got), "True or False")
+
+
 def rounds(num_rounds: Any, every: Any, chunk: Any = None, group: Any = None) -> None:
     """Require sensible lengths of a run, in rounds, and a sensible group of clients."""
     whole("num_rounds", num_rounds, 1)

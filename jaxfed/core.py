@@ -118,7 +118,7 @@ def observe(
 
 
 def record_dims(
-    key: Key, algorithm, data: Data, measures: Sequence[Measure], taken: set[str]
+    key: Key, algorithm, data: Data, measures: Sequence[Measure], taken: set[str], lengths: dict[str, int]
 ) -> dict[str, tuple[str, ...]]:
     """Return the names of the axes of every measured array.
 
@@ -127,7 +127,7 @@ def record_dims(
     """
     state = jax.eval_shape(algorithm.init, key, data)
     dims: dict[str, tuple[str, ...]] = {}
-    lengths: dict[str, int] = {}
+    lengths = dict(lengths)  # those of the data's own axes are known
     for measure in measures:
         found = jax.eval_shape(measure.fn, algorithm, state, data)
         if not isinstance(found, dict):

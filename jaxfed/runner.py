@@ -42,12 +42,7 @@ def load(folder: str | os.PathLike, allow: tuple[str, ...] = ()) -> Run:
     """Read a run written by `Run.save`. `allow`: packages of your own whose states it may hold."""
     folder = Path(folder)
     found = Run(results.load_dataset(folder / "results.nc"), checkpoint.load_state(folder / "state.pkl", allow))
-    last, of_state = int(found.dataset["round"][-1]), getattr(getattr(found.state, "server", None), "round", None)
-    if of_state is not None and int(of_state) != last:
-        raise ValueError(
-            f"path: got {folder}, whose results end at round {last} and whose state at round {int(of_state)};"
-            " wanted the two files of one save (was one cut short?)"
-        )
+    checkpoint.of_one_save(folder, *found)
     return found
 
 
@@ -100,7 +95,9 @@ def run(
         added = tuple(measures or ())
         checks.measures(added)
         recorded = (*data.default_measures(), *added)
-        dims = core.record_dims(key, algorithm, placed, recorded, {"time", "finite", "round", *data.coords()})
+        taken = {"time", "finite", "round", *data.coords(), *timetable.columns(timetable.stops[0])}
+        lengths = {name: len(own) for name, own in placed.coords().items() if isinstance(own, np.ndarray)}
+        dims = core.record_dims(key, algorithm, placed, recorded, taken, lengths)
 
         carry = _start(key, algorithm, placed)
         if state is not None:
@@ -153,6 +150,8 @@ def prepare(
     """Return (data, scheduler, timetable, key, what to record of the seed) after every check of the settings."""
     for field, part in (("data", data), ("test", test), ("validation", validation)):
         checks.is_data(field, part)
+    if data is None:
+        checks.fail("data", None, "ClientData (say from ClientData.from_list) or PartyData (vertical.split)")
     checks.mesh(mesh)
     checks.is_algorithm("algorithm", algorithm)
     data = data.with_parts(test, validation)

@@ -42,6 +42,8 @@ def compare(
 
     Raises ValueError for no algorithms or seeds, for seeds that are no ints, and whatever `run` refuses.
     """
+    if not isinstance(algorithms, Mapping):
+        checks.fail("algorithms", type(algorithms).__name__, "a dict, name to algorithm")
     if not algorithms:
         checks.fail("algorithms", "none", "at least one, by name")
     numbers = _seeds(seed, seeds)

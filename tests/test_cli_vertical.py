@@ -258,6 +258,9 @@ BAD = {
     "vfb2 --straggler -1": "straggler: got -1, wanted at least 0",
     "vfb2 --straggler 1 --straggler-party 8": "straggler_party: got 8, wanted 0 to 7",
     "vfb2 --straggler-party 1": "straggler_party: got 1, wanted --straggler with it",
+    "vfb2 --straggler-kind link": "straggler_kind: got link, wanted --straggler with it",
+    "vfb2 --ticks 99999999999": "num_rounds: got 99999999999, 1e+11 ticks or updates and more, wanted at most 1e+08",
+    "vfb2 --dataset libsvm:FOLDER/few.txt": "4 rows of which the rarest class has 1, wanted two rows of each class",
     "vfb2 --update-time 0": "update_time: got 0, wanted more than 0 seconds",
     "vfb2 --jitter 1": "jitter: got 1, wanted 0 to 0.57",
     "vfb2 --threads 0": "threads: got 0",
@@ -284,6 +287,7 @@ BAD = {
 @pytest.mark.parametrize("line", BAD)
 def test_bad_input_is_one_line_and_exit_status_2(line, saved, tmp_path, capsys):
     (tmp_path / "three.txt").write_text("".join(f"{i % 3} 1:{i} 2:1\n" for i in range(30)))
+    (tmp_path / "few.txt").write_text("1 1:1\n1 2:1\n1 1:2\n-1 1:1\n")
     (tmp_path / "three.csv").write_text("1,2,3\n4,5,6\n")
     (tmp_path / "words.csv").write_text("1,2,3\na,b,c\n")
     (tmp_path / "schedule.npz").touch()

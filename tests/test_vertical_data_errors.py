@@ -25,7 +25,7 @@ def test_blocks_beyond_the_limit_of_memory_are_refused():
     ones = sparse.csr_matrix(np.ones((4, 6)))
     with pytest.raises(ValueError, match=r"padded to the 5 non-zeros of row 0 at party 1\), wanted at most .*cut the"):
         blocks.sparse(ones, (1, 5), max_bytes=4 * 2 * 5 * 12 - 1)
-    assert blocks.sparse(ones, (1, 5), max_bytes=4 * 2 * 5 * 12).values.shape == (2, 4, 5)
+    assert blocks.sparse(ones, (1, 5), max_bytes=4 * 2 * 5 * 12).values.shape == (4, 2, 5)
 
 
 SPLITS = {

@@ -30,6 +30,8 @@ def check(given: o.Schedule) -> None:
             checks.fail(field, f"{got} with --scheduler {given.scheduler}", f"--scheduler {' or '.join(owners)}")
     if given.straggler is None and given.straggler_party is not None:
         checks.fail("straggler_party", given.straggler_party, "--straggler with it, which says how slow it is")
+    if given.straggler is None and given.straggler_kind != defaults.straggler_kind:
+        checks.fail("straggler_kind", given.straggler_kind, "--straggler with it, which says how slow it is")
     for field in ("read_delay", "message_delay"):
         checks.numbers(field, getattr(given, field), 0, 120)
     for field in ("update_time", "reply_time", "link_time"):

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxfed.checks import fail
 from jaxfed.datasets.arrays import Arrays, check
 
 TEST_FRACTION, SEED = 0.2, 0
@@ -51,6 +52,10 @@ def divide(name: str, x: Any, y: np.ndarray, class_names: tuple[str, ...]) -> Ar
     from sklearn.model_selection import train_test_split
 
     y = y.astype(np.int32 if class_names else np.float32)
+    fewest = np.unique(y, return_counts=True)[1].min() if class_names else 2
+    if fewest < 2 or len(y) * TEST_FRACTION <= len(class_names) - 1:
+        got = f"{name!r}, {len(y)} rows of which the rarest class has {fewest}"
+        fail("dataset", got, "two rows of each class, and enough for one of each among the test rows (20 percent)")
     train, test = train_test_split(
         np.arange(len(y)), test_size=TEST_FRACTION, random_state=SEED, stratify=y if class_names else None
     )

@@ -27,6 +27,8 @@ COUNTS = ("local_steps", "batch_size", "local_epochs", "tune_steps")
 
 def pool(x: Any, y: Any, name: str = "data") -> tuple[np.ndarray, np.ndarray]:
     """Return features and labels as arrays after checking lengths, finiteness and class numbers."""
+    if hasattr(x, "toarray"):
+        fail(f"{name}.x", "a sparse array", "a dense one: x.toarray() (vertical runs take sparse ones)")
     try:
         x, y = np.asarray(x), np.asarray(y)
     except ValueError:
@@ -70,6 +72,8 @@ def client_list(clients: Sequence[tuple[Any, Any]]) -> None:
         fail("clients", "an empty list", "one pair (x_i, y_i) for each client")
     shape = np.shape(clients[0][0])[1:]
     for i, (x, y) in enumerate(clients):
+        if hasattr(x, "toarray"):
+            fail(f"clients[{i}].x", "a sparse array", "a dense one: x.toarray() (vertical runs take sparse ones)")
         if len(x) != len(y):
             fail(f"clients[{i}]", f"{len(x)} rows of x and {len(y)} labels", "equal numbers")
         if np.shape(x)[1:] != shape:
@@ -125,6 +129,8 @@ def settings(algorithm: Any, data: Any) -> None:
         if np.shape(algorithm.alpha) not in ((), (train.num_clients,)):
             fail("alpha", f"shape {np.shape(algorithm.alpha)}", f"one number, or one for each of {train.num_clients}")
     for name, part in data.parts().items():
+        if not hasattr(part, "num_clients"):
+            fail(name, type(part).__name__, "ClientData, as train is")
         if part.num_clients != train.num_clients:
             fail(name, f"{part.num_clients} clients", f"{train.num_clients}, as there are in train")
         if part.x.shape[1:] != train.x.shape[1:]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from jaxfed.checks import fail, one_of
+from jaxfed.checks import fail, one_of, whole
 from jaxfed.vertical.reading import order, table
 
 
@@ -32,6 +32,11 @@ def align(ids: Sequence[Any], *, how: str = "inner", first: int = 0) -> list[np.
     is that of party `first`. Raises ValueError for an id that occurs twice, and where no sample is common to all.
     """
     one_of("how", how, ("inner", "left"))
+    if not isinstance(ids, (list, tuple)) or not len(ids):
+        fail("ids", repr(ids), "a list of arrays, the ids of each party")
+    whole("first", first, 0)
+    if first >= len(ids):
+        fail("first", first, f"0 to {len(ids) - 1}")
     known = [_ids(own, f"ids[{party}]") for party, own in enumerate(ids)]
     text = {own.dtype.kind == "U": party for party, own in enumerate(known) if own.size}
     if len(text) > 1:

@@ -122,7 +122,7 @@ def look_up(key: Key, state: VerticalState, data: Any, lr: Any, ticks: Tick) -> 
         applies=applies,
         source=(applied & (depth - 1)) + jnp.arange(m, dtype=jnp.int32)[:, None] * depth,
         count=jnp.sum(applies, 1).astype(data.y.dtype),
-        lr=steps.at(lr, state.round + jnp.arange(count)) if callable(lr) else None,
+        lr=jax.vmap(lambda t: steps.at(lr, t))(state.round + jnp.arange(count)) if callable(lr) else None,
         time=ticks.time,
     )
     of_each = lambda update: jnp.swapaxes(rows(update, shift[:, None]), 2, 3)  # noqa: E731

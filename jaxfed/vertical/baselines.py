@@ -6,6 +6,7 @@ another scheduler (`BilevelAsync(...).synchronous()` has the same times and stra
 
 from typing import Any
 
+from jaxfed.checks import fail
 from jaxfed.vertical.data import PartyData
 from jaxfed.vertical.objective import Objective
 from jaxfed.vertical.svrg import VFB2SVRG
@@ -18,6 +19,8 @@ def non_federated(party: Any) -> PartyData:
     update at a time. Test rows need the same: `non_federated(test)`. Columns are in the user's order, so parameters
     compare as `one.join(w)` and `party.join(w)`. Scaling and the intercept are those of `party`.
     """
+    if not hasattr(party, "train") or not hasattr(party.train, "joined"):
+        fail("party", type(party).__name__, "PartyData")
     return party.train.joined()
 
 

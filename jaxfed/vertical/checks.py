@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import jax
 import numpy as np
 
-from jaxfed.checks import fail, numbers, one_of, whole
+from jaxfed import steps
+from jaxfed.checks import fail, flag, number, numbers, one_of, whole
 from jaxfed.losses import REGULARIZERS
 from jaxfed.vertical.blocks import Sparse
 from jaxfed.vertical.objective import CURVATURE
@@ -16,33 +16,75 @@ def settings(algorithm: Any, data: Any) -> None:
     if not hasattr(algorithm, "objective"):
         fail("algorithm", type(algorithm).__name__, "a vertical one for PartyData: VFB2SGD, VFB2SVRG or VFB2SAGA")
     objective = algorithm.objective
-    if not hasattr(objective, "theta"):
-        fail("objective", type(objective).__name__, 'vertical.Objective, say Objective("logistic", "l2", 1e-4)')
-    one_of("objective.loss", objective.loss, list(CURVATURE))
-    one_of("objective.regularizer", objective.regularizer, [*REGULARIZERS, "none"])
-    for field, value in (("objective.l2", objective.l2), ("lr", algorithm.lr)):
-        if value is None:
-            fail(field, None, "a number" + (", or a schedule of jaxfed.steps" if field == "lr" else ""))
-        numbers(field, value, 0)
-        for leaf in jax.tree.leaves(value):
-            if np.shape(leaf):
-                fail(field, f"shape {np.shape(leaf)}", "one number")
+    problem(objective)
+    _rate("lr", algorithm.lr)
+    flag("backward", algorithm.backward)
     whole("batch_size", algorithm.batch_size, 1)
     if getattr(algorithm, "epoch_length", None) is not None:
         whole("epoch_length", algorithm.epoch_length, 1)
     train = data.train
+    is_party("train", train)
     if isinstance(train.blocks, Sparse) and objective.regularizer == "nonconvex":
         wanted = "'l2' or 'none', since only these can be applied lazily (or dense blocks: x.toarray())"
         fail("objective.regularizer", "'nonconvex' for sparse blocks", wanted)
     for name, part in data.parts().items():
-        _labels(name, part, objective)
-        if (part.sizes, part.active) != (train.sizes, train.active):
-            fail(name, f"parties of {part.sizes} columns", f"{train.sizes}, as train has: party.like(x, y) makes it")
+        is_party(name, part)
+        labels(name, part, objective)
+        _same_split(name, part, train)
 
 
-def _labels(name: str, part: Any, objective: Any) -> None:
-    if not hasattr(part, "blocks"):
+def problem(objective: Any) -> None:
+    """Check an objective by itself."""
+    if isinstance(objective, type) or not hasattr(objective, "theta"):
+        got = repr(objective) if isinstance(objective, type) else type(objective).__name__
+        fail("objective", got, 'vertical.Objective, say Objective("logistic", "l2", 1e-4)')
+    one_of("objective.loss", objective.loss, list(CURVATURE))
+    one_of("objective.regularizer", objective.regularizer, [*REGULARIZERS, "none"])
+    number("objective.l2", objective.l2, 0)
+
+
+def _rate(field: str, got: Any) -> None:
+    """Require a step size: one number, or a schedule (those of `jaxfed.steps` of single numbers)."""
+    if got is None:
+        fail(field, None, "a number, or a schedule of jaxfed.steps")
+    if not callable(got) or isinstance(got, type):
+        number(field, got, 0)
+    elif not isinstance(got, (steps.Constant, steps.ExponentialDecay, steps.InverseTime)):
+        numbers(field, got, -np.inf)
+    else:
+        for name, value in vars(got).items():
+            number(f"{field}.{name}", value, 1e-30 if name == "offset" else 0)
+
+
+def _same_split(name: str, part: Any, train: Any) -> None:
+    """Require rows under the training rows' split: the same columns at each party, labels, classes and scaling."""
+    like = "as train has: party.like(x, y) makes it"
+    if part.sizes != train.sizes:
+        fail(name, f"parties of {part.sizes} columns", f"{train.sizes}, {like}")
+    if part.active != train.active:
+        fail(name, f"labels at the parties {part.active}", f"{train.active}, {like}")
+    if type(part.blocks) is not type(train.blocks):
+        got, wanted = (type(data.blocks).__name__.lower() for data in (part, train))
+        fail(name, f"{got} blocks", f"{wanted} ones, {like}")
+    if part.columns is None or train.columns is None:  # placed by the user: no more is known
+        return
+    for field in ("columns", "shift", "scale"):
+        own, wanted = getattr(part, field), getattr(train, field)
+        if (own is None) != (wanted is None) or (own is not None and not np.array_equal(own, wanted)):
+            fail(f"{name}.{field}", "those of another split", f"the same {like}")
+    for field in ("classes", "intercept"):
+        if getattr(part, field) != getattr(train, field):
+            fail(f"{name}.{field}", getattr(part, field), f"{getattr(train, field)}, {like}")
+
+
+def is_party(name: str, part: Any) -> None:
+    """Require party data."""
+    if not (hasattr(part, "blocks") and hasattr(part, "like")):
         fail(name, type(part).__name__, "PartyData (vertical.split, PartyData.from_blocks; party.like for test rows)")
+
+
+def labels(name: str, part: Any, objective: Any) -> None:
+    """Require labels that suit the loss."""
     if part.y is None:
         fail(f"{name}.y", None, "labels: party.like(x, y)")
     if objective.classifies and not part.classes:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfed.checks import fail
+from jaxfed.checks import fail, flag
 from jaxfed.vertical import blocks as forms
 from jaxfed.vertical import reading, tables
 from jaxfed.vertical.blocks import Blocks
@@ -124,8 +124,7 @@ class PartyData(flax.struct.PyTreeNode):
     def place(self, depths: Depths | None = None) -> "PartyData":
         """Return what a run needs, on the device: floats in jax's default type, and room for a schedule's delays."""
         real = jnp.result_type(float)
-        cast = lambda x: jnp.asarray(x, real if np.issubdtype(x.dtype, np.floating) else None)  # noqa: E731
-        blocks, y = jax.tree.map(cast, (self.blocks, self.y))
+        blocks, y = jax.tree.map(lambda x: _cast(x, real), (self.blocks, self.y))
         bare = dict(columns=None, shift=None, scale=None, present=None, names=None)
         return self.replace(blocks=blocks, y=y, depths=depths or Depths(), **bare)
 
@@ -179,6 +178,7 @@ class PartyData(flax.struct.PyTreeNode):
             if x.shape[1] != self.width:
                 fail("x", f"{x.shape[1]} columns", f"{self.width}, as the split has")
             table = tables.cut(x, columns, sizes, self.names, present)
+        table = tables.in_form(table, isinstance(self.blocks, forms.Sparse))
         y = None if y is None else reading.targets(y, _labelled(table, ids, first), self.classes)
         placed = tables.place(table, ones, fitted=(self.shift, self.scale))
         return self.replace(blocks=placed.blocks, y=_rows(y, table), present=placed.present)
@@ -205,12 +205,23 @@ def build(
     scale: str | None,
 ) -> PartyData:
     """Return party data of training rows: labels read, scaling fitted, the intercept's column number put in."""
+    flag("intercept", intercept)
     y, classes = reading.labels(y, _labelled(table, ids, active[0]))
     placed = tables.place(table, active[0] if intercept else None, scale)
     if intercept:
         columns = np.insert(columns, int(np.cumsum(table.sizes)[active[0]]), width)
     return PartyData(placed.blocks, _rows(y, table), columns.astype(np.int32), placed.shift, placed.scale,
                      placed.present, active, classes, names, bool(intercept), width)  # fmt: skip
+
+
+def _cast(x: Any, real: Any) -> Any:
+    """Return an array on the device, floats as `real`; ValueError for numbers that this can't hold."""
+    if not np.issubdtype(x.dtype, np.floating):
+        return jnp.asarray(x)
+    largest = np.finfo(real).max
+    if np.finfo(x.dtype).max > largest and x.size and (most := np.abs(x).max()) > largest:
+        fail("data", f"the number {most:g}", f"at most {largest:.3g}, which {real} holds")
+    return jnp.asarray(x, real)
 
 
 def _labelled(table: tables.Table, ids: Sequence[Any] | None, first: int) -> int:

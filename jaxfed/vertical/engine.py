@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfed.checks import fail
 from jaxfed.types import Array, Key
 from jaxfed.vertical import backward, lazy
 from jaxfed.vertical.backward import Lookup, VerticalState
@@ -148,6 +149,8 @@ def params(algorithm: Any, state: VerticalState) -> Array:
 
     `party.join(params)` puts them in the user's order of columns. A run ends drained: every message is in them.
     """
+    if not hasattr(state, "weights"):
+        fail("state", type(state).__name__, "the state of a vertical run (its field `state`)")
     return weights(algorithm, state)
 
 
@@ -157,5 +160,14 @@ def predict(algorithm: Any, state: VerticalState, data: Any, parties: Any = None
     parties: numbers of those that take part (None: all); the others add nothing. For two classes the score's sign is
     the class, and `1 / (1 + exp(-score))` the probability of the larger label under the logistic loss.
     """
-    mask = None if parties is None else np.isin(np.arange(data.num_parties), np.asarray(parties))
-    return data.blocks.scores(weights(algorithm, state), mask)
+    if not hasattr(data, "blocks"):
+        fail("data", type(data).__name__, "PartyData: party.like(x)")
+    w, mask = params(algorithm, state), None
+    if w.shape[: len(data.blocks.mask().shape)] != data.blocks.mask().shape:
+        fail("data", f"parameters of shape {data.blocks.mask().shape}", f"{w.shape}, as the state has: party.like(x)")
+    if parties is not None:
+        own = np.atleast_1d(np.asarray(parties))
+        if own.size and (own.dtype.kind not in "iu" or own.min() < 0 or own.max() >= data.num_parties):
+            fail("parties", repr(parties), f"numbers of parties, 0 to {data.num_parties - 1}")
+        mask = np.isin(np.arange(data.num_parties), own)
+    return data.blocks.scores(w, mask)

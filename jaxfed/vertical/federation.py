@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxfed import steps
 from jaxfed.checks import same_structure
 from jaxfed.types import Carry, Measure, Timetable
 from jaxfed.vertical import checks, lazy, measures, traffic, units
@@ -49,14 +50,17 @@ class VerticalData(NamedTuple):
         """
         checks.settings(algorithm, self)
         checks.schedule(scheduler, self.train, mesh)
+        per_epoch = self.train.num_rows / algorithm.batch_size
+        units.check("num_rounds", num_rounds, per_epoch)  # before `every`, which follows it
         done, before = 0, None
         if state is not None:
             checks.is_state("state", state)
             done, before = int(state.round), state.totals
         every = units.default_every(num_rounds) if every is None else every
+        units.check("every", every, per_epoch)
         course = plan(algorithm, self.train, scheduler, num_rounds)
         checks.countable(course)
-        ticks = [0, *course.stops(every, self.train.num_rows / algorithm.batch_size)]
+        ticks = [0, *course.stops(every, per_epoch)]
         ends = [*ticks[:-1], course.num_ticks + course.drain]
         tell = traffic.Traffic(course, algorithm, self.train, before)
         seconds = 0.0 if before is None else float(before.time)
@@ -107,7 +111,15 @@ class VerticalData(NamedTuple):
 
     def advice(self, algorithm: Any) -> Callable[[], str]:
         """Return what to say of a run that diverged."""
-        return lambda: f"a smaller lr may help (1 / L is {algorithm.objective.constants(self.train).step:.3g} here)"
+        train, objective = self.train, algorithm.objective
+
+        def say():
+            each = float(steps.initial(algorithm.lr)) * float(objective.l2) * train.num_active
+            lazy = isinstance(train.blocks, Sparse) and objective.regularizer == "l2" and each >= 1
+            more = f", and sparse blocks need lr l2 m < 1, here {each:.3g}" if lazy else ""
+            return f"a smaller lr may help (1 / L is {objective.constants(train).step:.3g} here{more})"
+
+        return say
 
     def final(self, algorithm: Any, state: Any, timetable: Timetable, stop: int) -> Any:
         """Return the state to keep: weights as the blocks have them, memory, counts; nothing is on its way."""
@@ -139,7 +151,11 @@ def plan(algorithm: Any, party: PartyData, scheduler: Any, num_rounds: Any) -> P
 
     num_rounds: ticks, `Epochs` or `Seconds`, as for `run`.
     """
+    checks.is_party("party", party)
+    checks.settings(algorithm, party.with_parts())
+    checks.schedule(scheduler, party, None)
     per_epoch = party.num_rows / algorithm.batch_size
+    units.check("num_rounds", num_rounds, per_epoch)
     return scheduler.plan(num_rounds, updates_per_epoch=per_epoch, epoch_length=epoch_length(algorithm, party))
 
 

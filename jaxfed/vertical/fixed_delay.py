@@ -97,6 +97,7 @@ class FixedDelay(flax.struct.PyTreeNode):
             most += self.bound + (0 if epoch_length is None else _period(self, epoch_length))
         elif isinstance(length, units.Seconds):
             most /= float(self.tick)
+        units.bounded(length, most)
         num_ticks = int(most) + 2
         dominated, _ = self._counts(num_ticks, num_ticks, epoch_length)
         time = np.arange(1, num_ticks + self.bound + 1) * float(self.tick)
@@ -125,7 +126,7 @@ class FixedDelay(flax.struct.PyTreeNode):
         applied = np.zeros(num_ticks, np.int64)
         for delay in range(int(message.max()) + 1):
             parties = np.append(0, (message == delay).sum(1).cumsum())  # pairs, by how many dominators complete
-            applied[delay:] += parties[count[: num_ticks - delay]]
+            applied[delay:] += parties[count[: max(num_ticks - delay, 0)]]
         return count.cumsum(), applied.cumsum()
 
 
@@ -146,7 +147,9 @@ def _check(self: FixedDelay) -> None:
         if delay.dtype.kind not in "iu" or delay.shape not in ((), shape):
             checks.fail(field, f"{delay.dtype}{list(delay.shape)}", f"an int, or ints {list(shape)}: dominator, party")
         checks.numbers(field, delay, 0, 120)
-    checks.numbers("tick", self.tick, 0)
+    checks.number("tick", self.tick, 0)
+    if not self.tick > 0:
+        checks.fail("tick", self.tick, "more than 0 seconds")
     if self.bound is not None:
         checks.whole("bound", self.bound, 0)
         checks.numbers("bound", self.bound, 0, 120)

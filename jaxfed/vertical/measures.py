@@ -46,7 +46,8 @@ def auc(z: Array, y: Array) -> Array:
     p, n = jnp.sum(positive), jnp.sum(~positive)
     mean_rank = jnp.sum(jnp.where(positive, rank, 0)) / p
     value = (mean_rank * z.shape[0] - (p - 1) / 2) / n
-    return jnp.where(jnp.any(jnp.isnan(z)), jnp.nan, value)
+    unknown = jnp.any(jnp.isnan(z)) | (p == 0) | (n == 0)
+    return jnp.where(unknown, jnp.nan, jnp.clip(value, 0, 1))  # rounding may leave 1 + 2e-7
 
 
 DEFAULT = (Measure(fit),)

@@ -22,9 +22,15 @@ def table(x: Any, field: str) -> tuple[Any, tuple | None]:
         if x.ndim != 2 or x.dtype.kind not in "biuf":
             fail(field, f"a sparse array of {x.dtype} and shape {x.shape}", TABLE)
         own = sparse.csr_matrix(x, copy=True)
+        try:
+            own.check_format()
+        except ValueError as error:
+            fail(field, f"a broken sparse array ({error})", "row and column numbers within its shape")
         own.sum_duplicates()
         own.eliminate_zeros()
         return own, None
+    if isinstance(x, np.ma.MaskedArray):
+        fail(field, "a masked array", "x.filled(np.nan) and present=, or an array without masks")
     if not _is_frame(x):
         return _numbers(x, field), None
     names = tuple(x.columns)

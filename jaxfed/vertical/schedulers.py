@@ -63,6 +63,7 @@ class Synchronous:
             dominated = np.minimum(left, m).cumsum()
             time = max(self.start) + round_seconds(self.party, times, self.threads, num_rounds, self.seed).cumsum()
             num_ticks = units.cut(length, updates_per_epoch, dominated, time)
+            units.foreseen(length, num_rounds, time[-1])
         index = np.add(begins + 1, 2 * (left < m))[:num_ticks]
         return replay(self._bank((epoch_length or m) % m), index, time[:num_ticks], 0, 1)
 
@@ -113,6 +114,9 @@ class BilevelAsync:
             if getattr(self, field) > 120:
                 checks.fail(field, getattr(self, field), "at most 120: ages are kept in a byte")
         checks.whole("segment_updates", self.segment_updates, 1)
+        if self.segment_updates > 10**6:
+            checks.fail("segment_updates", self.segment_updates, "at most 1000000, which are simulated at once")
+        checks.flag("strict", self.strict)
         if self.segments is not None:
             checks.whole("segments", self.segments, 1)
 

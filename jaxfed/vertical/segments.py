@@ -57,6 +57,7 @@ def assemble(
         tables.append(table)
         ends.append(ends[-1] + float(table.time[-1]))
         ticks += len(table.time)
+        units.foreseen(length, ticks, ends[-1])
         dominated += int(table.complete.sum())
 
     index = np.concatenate([np.arange(b, b + len(t.time)) for b, t in zip(first_rows, tables, strict=True)])

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
 
-from jaxfed.checks import fail, numbers
+from jaxfed.checks import number
 from jaxfed.vertical import blocks as forms
+from jaxfed.vertical import checks
 from jaxfed.vertical.objective import Objective
 
 NARROW = 500  # coordinates for which a Hessian is made and decomposed; for more there are only products with it
@@ -47,14 +48,11 @@ def optimum(objective: Objective, party: Any, tolerance: float = 1e-10) -> Optim
     Warns where the tolerance is not reached: there may be no minimiser (separable classes without a regulariser), or
     rounding may hinder. Raises ValueError for rows without labels, or without two classes where the loss needs them.
     """
-    party = party.train
-    if party.y is None:
-        fail("party.y", None, "labels")
-    if objective.classifies and not party.classes:
-        fail("party.y", "real targets", f"labels of two classes for the loss {objective.loss!r}")
-    numbers("tolerance", tolerance, 0)
-    if np.ndim(objective.l2):
-        fail("objective.l2", f"shape {np.shape(objective.l2)}", "one number")
+    checks.problem(objective)
+    party = getattr(party, "train", party)
+    checks.is_party("party", party)
+    checks.labels("party", party, objective)
+    number("tolerance", tolerance, 0)
     problem = _problem(objective, party)
     steps = 100 if problem.width <= NARROW else 1000
     options = dict(maxiter=steps, maxcor=20, ftol=0.0, gtol=tolerance / np.sqrt(max(problem.width, 1)))

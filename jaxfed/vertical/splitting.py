@@ -1,11 +1,11 @@
 """One table cut by columns between parties, and masks of samples that some parties lack."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from jaxfed.checks import fail, numbers, whole
+from jaxfed.checks import fail, flag, number, whole
 from jaxfed.vertical import reading, tables
 from jaxfed.vertical.data import PartyData, build
 
@@ -38,6 +38,7 @@ def split(
         left out of the statistics and is zero after scaling.
     Raises ValueError that names the field.
     """
+    flag("allow_unused", allow_unused)
     x, names = reading.table(x, "x")
     width = x.shape[1]
     if not width:
@@ -71,7 +72,9 @@ def overlap(
     whole("num_rows", num_rows, 1)
     whole("num_parties", num_parties, 1)
     whole("seed", seed, 0)
-    numbers("fraction", fraction, 0, 1)
+    number("fraction", fraction, 0, 1)
+    if not np.iterable(always) or isinstance(always, str):
+        fail("always", repr(always), "a list of parties")
     mask = np.random.default_rng(seed).random((num_rows, num_parties)) < fraction
     for party in always:
         whole("always", party, 0)
@@ -95,7 +98,7 @@ def _deal(width: int, num_parties: int | None, seed: int) -> list[np.ndarray]:
 
 def _listed(columns: Any, names: tuple | None, width: int, allow_unused: bool) -> list[np.ndarray]:
     """Return the column numbers of each party, sorted, from numbers or names."""
-    if isinstance(columns, (str, bytes)) or not len(columns):
+    if isinstance(columns, (str, bytes, dict)) or not hasattr(columns, "__len__") or not len(columns):
         fail("columns", repr(columns), "a list of columns for each party")
     for party, own in enumerate(columns):
         if isinstance(own, (str, bytes)) or not np.iterable(own):
@@ -112,7 +115,7 @@ def _listed(columns: Any, names: tuple | None, width: int, allow_unused: bool) -
             if isinstance(column, (int, np.integer)) and not isinstance(column, bool) and by_number:
                 j = int(column) if 0 <= column < width else None
             else:
-                j = place.get(column)
+                j = place.get(column) if isinstance(column, Hashable) else None
             if j is None:
                 fail(f"columns[{party}]", f"the column {column!r}", known)
             if j in owner:

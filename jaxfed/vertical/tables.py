@@ -88,6 +88,17 @@ def place(table: Table, ones: int | None, scale: str | None = None, fitted: tupl
     return Placed(own, None if present is None else np.ascontiguousarray(present.T), shift, factor)
 
 
+def in_form(table: Table, is_sparse: bool) -> Table:
+    """Return a table with a sparse or a dense x: new rows get the form of the split."""
+    if sparse.issparse(table.x) == is_sparse:
+        return table
+    if is_sparse:
+        return table._replace(x=sparse.csr_matrix(table.x))
+    if (need := np.prod(table.x.shape, dtype=float) * table.x.dtype.itemsize) > blocks.MAX_BYTES:
+        fail("x", f"sparse rows of {need / 2**30:.3g} GiB as dense ones", "fewer rows at a time, or a sparse split")
+    return table._replace(x=table.x.toarray())
+
+
 def pad(x: Any, sizes: tuple[int, ...]) -> Blocks:
     """Return x [n, d] as blocks of the form that suits it."""
     if not sparse.issparse(x):

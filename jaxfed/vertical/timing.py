@@ -42,6 +42,8 @@ def parties(party: Any) -> Parties:
 
 def per_party(field: str, value: Any, num_parties: int) -> tuple[float, ...]:
     """Return one number a party, from one for all or one each."""
+    if value is None or isinstance(value, dict):
+        checks.fail(field, repr(value), f"a number, or one per party: [{num_parties}]")
     checks.numbers(field, value, 0)
     if np.shape(value) not in ((), (num_parties,)):
         checks.fail(field, f"shape {list(np.shape(value))}", f"a number, or one per party: [{num_parties}]")
@@ -56,7 +58,7 @@ def settle(scheduler: Any) -> None:
         values[field] = per_party(field, getattr(scheduler, field), party.num_parties)
     if not min(values["update"]) > 0:
         checks.fail("update", min(values["update"]), "more than 0 seconds")
-    checks.numbers("jitter", scheduler.jitter, 0, 0.57)  # at 1 / sqrt(3) a duration could be 0
+    checks.number("jitter", scheduler.jitter, 0, 0.57)  # at 1 / sqrt(3) a duration could be 0
     checks.whole("seed", scheduler.seed, 0)
     values["threads"] = len(party.active) if scheduler.threads is None else scheduler.threads
     checks.whole("threads", values["threads"], 1)
@@ -77,7 +79,7 @@ def slow(self: Any, party: int, update: float = 1.0, reply: float = 1.0, link: f
         checks.fail("party", party, f"a party number, 0 to {self.party.num_parties - 1}")
     changed = {}
     for field, factor in (("update", update), ("reply", reply), ("link", link), ("start", start)):
-        checks.numbers(field, factor, 0)
+        checks.number(field, factor, 0)
         values = list(getattr(self, field))
         values[party] = values[party] + factor if field == "start" else values[party] * factor
         changed[field] = tuple(values)

@@ -23,11 +23,13 @@ class Totals(NamedTuple):
     messages: Any
     bytes: Any
     time: Any
+    epochs: Any
 
 
 def totals(columns: dict[str, Any]) -> Totals:
     """Return the totals of a record's columns."""
-    return Totals(**{name: np.int64(columns[name]) for name in COUNTS}, time=np.float64(columns["time"]))
+    return Totals(**{name: np.int64(columns[name]) for name in COUNTS}, time=np.float64(columns["time"]),
+                  epochs=np.float64(columns["epochs"]))  # fmt: skip
 
 
 class Traffic:
@@ -64,7 +66,9 @@ class Traffic:
             found = {name: count + int(getattr(self.before, name)) for name, count in found.items()}
         seconds = float(self.plan.time[ticks - 1]) if ticks else 0.0
         start = 0.0 if self.before is None else float(self.before.time)
-        epochs = found["dominated_updates"] * self.batch_size / self.rows
+        # whole rows, so that a run that goes on has the very numbers of the run in one piece
+        earlier = 0 if self.before is None else round(float(self.before.epochs) * self.rows)
+        epochs = (earlier + dominated * self.batch_size) / self.rows
         return {name: np.int64(count) for name, count in found.items()} | {"epochs": epochs, "time": start + seconds}
 
     def _passes(self, dominated: int, ticks: int) -> int:

@@ -6,6 +6,8 @@ import numpy as np
 
 from jaxfed import checks
 
+MOST = 10**8  # ticks or updates of a schedule: each takes some 50 bytes of the host's memory
+
 
 class Epochs(NamedTuple):
     """`count` passes over the data: count * n / b dominated updates."""
@@ -23,7 +25,7 @@ def check(field: str, length: Any, updates_per_epoch: Any) -> None:
     """Require a positive length, of a known unit."""
     if isinstance(length, Epochs | Seconds):
         name = f"{field}: {type(length).__name__}.count"
-        checks.numbers(name, length.count, 0)
+        checks.number(name, length.count, 0)
         if not length.count > 0:
             checks.fail(name, length.count, "more than 0")
     elif isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 1:
@@ -36,8 +38,22 @@ def check(field: str, length: Any, updates_per_epoch: Any) -> None:
 def check_plan(length: Any, updates_per_epoch: Any, epoch_length: Any) -> None:
     """Require what a scheduler's plan needs."""
     check("length", length, updates_per_epoch)
+    if not isinstance(length, Seconds):
+        bounded(length, target(length, updates_per_epoch))
     if epoch_length is not None:
         checks.whole("epoch_length", epoch_length, 1)
+
+
+def bounded(length: Any, count: float) -> None:
+    """Require that so many ticks or dominated updates of a schedule fit into memory."""
+    if count > MOST:
+        checks.fail("num_rounds", f"{length!r}, {count:.3g} ticks or updates and more",
+                    f"at most {MOST:.0e} in one schedule (a run goes on from `state`)")  # fmt: skip
+
+
+def foreseen(length: Any, ticks: int, time: float) -> None:
+    """Require that a schedule whose first ticks take so long reaches its length in ticks that fit into memory."""
+    bounded(length, max(ticks, length.count / time * ticks if isinstance(length, Seconds) and time > 0 else 0))
 
 
 def target(length: Any, updates_per_epoch: float) -> float:
