@@ -92,7 +92,7 @@ def test_what_is_refused():
     party = vertical.split(x, y, 2)
     with pytest.raises(ValueError, match="party.y: got None, wanted labels"):
         vertical.optimum(vertical.Objective("squared"), party.like(x))
-    with pytest.raises(ValueError, match="party.y: got real targets, wanted labels of two classes"):
+    with pytest.raises(ValueError, match="party.y: got .* values, .*, wanted labels of two classes"):
         vertical.optimum(vertical.Objective("logistic"), party)
     with pytest.raises(ValueError, match="objective.l2: got shape"):
         vertical.optimum(vertical.Objective("squared", "l2", np.ones(2)), party)
