@@ -85,11 +85,13 @@ def test_more_parties_are_faster(smoke):
     one = ds.isel(algorithm=0, trial=0)
     assert one["parties"].values.tolist() == [1, 4]
     quick, slow = (float(one["speedup"].sel(schedule=name, parties=4)) for name in ("asynchronous", "synchronous"))
-    assert 8 > quick > slow > 1.5  # 4 parties and 2 loops: at most 8 times as fast
+    assert quick > slow > 1.5  # to a loss: no upper bound, as a run may need fewer epochs than the base
+    pace = [float(one["pace"].sel(schedule=name, parties=4)) for name in ("asynchronous", "synchronous")]
+    assert 8 > pace[0] > pace[1] > 1.5  # epochs a second: 4 parties and 2 loops, at most 8 times as many
     alone = one.sel(parties=1, schedule="synchronous")
     assert float(alone["speedup"]) == pytest.approx(1)
-    pace = alone["time"][-1] / (alone["epochs"][-1] * 455)
-    assert float(pace) == pytest.approx(1.2, rel=0.01)  # a product and an update of all features, no messages
+    each = alone["time"][-1] / (alone["epochs"][-1] * 455)
+    assert float(each) == pytest.approx(1.2, rel=0.01)  # a product and an update of all features, no messages
     assert f"{quick:.2f}" in text
 
 
