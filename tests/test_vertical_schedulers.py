@@ -9,8 +9,10 @@ import pytest
 
 from jaxfed.vertical import schedulers
 from jaxfed.vertical.cutting import cut
+from jaxfed.vertical.data import Depths
 from jaxfed.vertical.event_queue import simulate
 from jaxfed.vertical.schedulers import BilevelAsync, FixedDelay, Synchronous
+from jaxfed.vertical.shifted import Shifted
 from jaxfed.vertical.timing import Parties, times
 from jaxfed.vertical.units import Epochs, Seconds
 
@@ -412,9 +414,9 @@ def test_delays_are_traced():
     np.testing.assert_array_equal(swept, np.arange(5))
 
 
-def test_a_replay_may_begin_later():
+def test_a_schedule_may_begin_later():
     plan = BilevelAsync(P).plan(50, updates_per_epoch=9)
-    later = plan.scheduler.replace(first=1000, offset=7.0)
+    later = Shifted(plan.scheduler, 1000, 7.0, Depths())
     a, b = plan.scheduler(None, jnp.int32(12)), later(None, jnp.int32(1012))
     assert all((x == y).all() for x, y in zip(a[:4], b[:4], strict=True)) and b.time == a.time + 7
 

@@ -8,7 +8,6 @@ import numpy as np
 from jaxfed import checks, vertical
 from jaxfed.commands import vertical_options as o
 from jaxfed.vertical import PartyData
-from jaxfed.vertical.federation import epoch_length
 
 UNITS = {"epochs": vertical.Epochs, "ticks": int, "seconds": vertical.Seconds}
 EPOCHS, RECORDS = 20, 20  # how long a run is, and how many records one of ticks or seconds has, if nothing is said
@@ -108,11 +107,7 @@ def export(file: str, arguments: dict[str, Any], algorithm: Any) -> None:
 
     Arrays as in `ticks.Table`, and `active`, the parties of the dominators, and `num_ticks`, those before the last.
     """
-    train = arguments["data"]
-    plan = arguments["scheduler"].plan(
-        arguments["num_rounds"],
-        updates_per_epoch=train.num_rows / algorithm.batch_size,
-        epoch_length=epoch_length(algorithm, train),
-    )
+    train = arguments["data"].train
+    plan = vertical.plan(algorithm, train, arguments["scheduler"], arguments["num_rounds"])
     with open(file, "wb") as opened:
         np.savez_compressed(opened, **plan.table()._asdict(), active=train.active, num_ticks=plan.num_ticks)

@@ -10,7 +10,7 @@ looked up at once by `look_up`; what is left for a tick is arithmetic. Every ope
 dominators and 8 parties takes a compiled sequential loop less than half a microsecond.
 
 A trailing axis of lanes, *L: `lr` and `l2` may be arrays of one shape, for several runs under one schedule. It is the
-last axis everywhere, which is six times faster on a CPU than the first would be.
+last axis everywhere: on a CPU the first would be slower.
 """
 
 from typing import Any, NamedTuple

@@ -28,7 +28,7 @@ def rows(key: Key, first: Array, count: int, batch_size: int, num_rows: int) -> 
 def threefry(key0: Array, key1: Array, x0: Array, x1: Array) -> Array:
     """Return the first word of Threefry-2x32 with 20 rounds (Salmon et al. 2011), elementwise on uint32 arrays.
 
-    jax has it too, as a loop on a CPU, which costs a third of a tick: unrolled it is one fused operation.
+    jax has it too, as a loop on a CPU, which costs a fifth of a tick: unrolled it is one fused operation.
     """
     keys = (key0, key1, key0 ^ key1 ^ jnp.uint32(0x1BD11BDA))
     x0, x1 = x0 + key0, x1 + key1

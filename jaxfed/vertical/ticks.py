@@ -51,31 +51,29 @@ def concatenate(tables: Any) -> Table:
 
 
 class Replay(flax.struct.PyTreeNode):
-    """The device's scheduler: tick t is row `index[t - first]` of a bank of rows.
+    """The device's scheduler: tick t is row `index[t]` of a bank of rows (`shifted.Shifted` begins it later).
 
     The last entry of `index` names an empty row, so ticks past the end do nothing. table: Tick [N, ...] without time;
-    index: int32 [T]; time: float [T], seconds; first: round number of the first tick; offset: seconds added to `time`.
+    index: int32 [T]; time: float [T], seconds.
     """
 
     table: Tick
     index: Any
     time: Any
-    first: Any = 0
-    offset: Any = 0.0
 
     def __call__(self, key: Key | None, t: Array) -> Tick:
         """Return tick t."""
         del key
-        at = jnp.clip(t - self.first, 0, self.index.shape[0] - 1)
+        at = jnp.clip(t, 0, self.index.shape[0] - 1)
         index, time = jnp.asarray(self.index), jnp.asarray(self.time)
         tick = jax.tree.map(lambda column: jnp.asarray(column)[index[at]], self.table)
-        return tick._replace(time=time[at] + self.offset)
+        return tick._replace(time=time[at])
 
     def rows(self, ticks: np.ndarray) -> Tick:
         """Return those ticks (int [T]), stacked, as NumPy arrays."""
-        at = np.clip(ticks - int(self.first), 0, len(self.index) - 1)
+        at = np.clip(ticks, 0, len(self.index) - 1)
         rows = (np.asarray(column)[np.asarray(self.index)[at]] for column in self.table[:4])
-        return Tick._make((*rows, np.asarray(self.time)[at] + float(self.offset)))
+        return Tick._make((*rows, np.asarray(self.time)[at]))
 
 
 class Plan(NamedTuple):

@@ -5,12 +5,13 @@ adds them plainly: masks cancel), and q - 1 with (i, theta) backward. SVRG's ref
 all n rows: the same, once, with n numbers in a message.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfed.vertical.ticks import Plan
+from jaxfed.vertical.ticks import Plan, Table
 
 COUNTS = ("dominated_updates", "block_updates", "messages", "bytes")
 
@@ -38,24 +39,27 @@ class Traffic:
     def __init__(self, plan: Plan, algorithm: Any, data: Any, before: Totals | None):
         self.plan, self.before = plan, before
         self.rows, self.batch_size = data.num_rows, algorithm.batch_size
-        self.epoch_length = getattr(algorithm, "epoch_length", 0)  # 0: one full pass at the start, or none
-        if self.epoch_length is None:
-            self.epoch_length = -(-self.rows // self.batch_size)
-        self.full_pass = hasattr(algorithm, "refresh") or algorithm.mean_moves
         self.parties = data.num_parties
+        self.applied, self.snapshots = plan.applied, None
+        if not algorithm.backward:
+            own = list(data.active)
+            self.applied = _counted(plan, lambda table: (table.apply[:, :, own] >= 0).sum((1, 2)))
+        if hasattr(algorithm, "epoch_length"):
+            self.snapshots = _counted(plan, lambda table: table.snapshot)
+        self.starts_with_pass = algorithm.mean_moves and before is None  # SAGA's table
         self.told = self.parties - 1 if algorithm.backward else len(data.active) - 1
         self.itemsize = jnp.dtype(jnp.result_type(float)).itemsize
 
     def __call__(self, ticks: int) -> dict[str, Any]:
         """Return the counts after `ticks` ticks: `dominated_updates`, `block_updates`, `messages`, `bytes`, `epochs`
         (passes over the data) and `time` (seconds)."""
-        dominated, applied = (int(a[ticks - 1]) if ticks else 0 for a in (self.plan.dominated, self.plan.applied))
-        passes = self._passes(dominated, ticks)
+        dominated, applied = (int(a[ticks - 1]) if ticks else 0 for a in (self.plan.dominated, self.applied))
+        passes = int(self.starts_with_pass)
+        if self.snapshots is not None and ticks:
+            passes += int(self.snapshots[ticks - 1])
         forward, back = 2 * (self.parties - 1), self.told
         each = self.batch_size * (forward * self.itemsize + back * (self.itemsize + 4))
         full = self.rows * (forward + back) * self.itemsize
-        if self.told < self.parties - 1:
-            applied = applied // self.parties * (self.told + 1) + min(applied % self.parties, self.told + 1)
         found = dict(
             dominated_updates=dominated,
             block_updates=applied,
@@ -71,10 +75,9 @@ class Traffic:
         epochs = (earlier + dominated * self.batch_size) / self.rows
         return {name: np.int64(count) for name, count in found.items()} | {"epochs": epochs, "time": start + seconds}
 
-    def _passes(self, dominated: int, ticks: int) -> int:
-        """Return how many times all rows were evaluated."""
-        if not self.full_pass or (ticks == 0 and self.epoch_length):
-            return 0
-        if self.epoch_length:
-            return max(-(-dominated // self.epoch_length), 1)
-        return 1 if self.before is None else 0
+
+def _counted(plan: Plan, count: Callable[[Table], np.ndarray], stretch: int = 1 << 16) -> np.ndarray:
+    """Return the running sum of what `count` finds in each tick of a plan's table, which is never expanded whole."""
+    starts = range(0, len(plan.time), stretch)
+    found = [np.asarray(count(plan.table(start, start + stretch)), np.int64) for start in starts]
+    return np.concatenate(found).cumsum()
