@@ -99,20 +99,20 @@ def sweep(
     return ds
 
 
-def estimate(seed: int, algorithm: Any, data: Any, *, measure_time: bool = True, **options: Any) -> Estimate:
+def estimate(seed: int, algorithm: Any, data: Any, *, measure_time: bool = True, **given: Any) -> Estimate:
     """Return what `sweep` with the same arguments would need. Compiles it and, for the time, plays its first rounds."""
     named = ("axes", "seeds", "test", "validation", "scheduler", "num_rounds", "every", "measures", "independent",
              "batch", "memory", "mesh", "group", "out")  # fmt: skip
-    options = {"seeds": 1, "independent": False} | {k: v for k, v in options.items() if k != "progress"}
+    options: Any = {"seeds": 1, "independent": False} | {k: v for k, v in given.items() if k != "progress"}
     if unknown := set(options) - set(named):
         raise TypeError(f"estimate: got {sorted(unknown)}, wanted the arguments of sweep")
-    whole = prepare(seed, algorithm, data, *(options.get(name) for name in named))
+    whole = prepare(seed, algorithm, data, *[options.get(name) for name in named])
     job = whole.job
     todo = loads.blocks(job.shape, job.num_points, job.num_seeds)
     seconds = None
     if measure_time:
         first, spent = loads.load(job, todo[0]), {}
-        carry = lanes.compiled_start(*job.static[:3], job.settings, first)
+        carry = lanes.compiled_start(job.mesh, job.shape, job.paths, job.settings, first)
         for length in (0, 0, 1, 1):  # the first of each warms up
             begin = time.perf_counter()
             carry, records = _call(job, first, carry, [length])
@@ -128,14 +128,14 @@ def _call(job: Job, load: lanes.Load, carry: Any, windows: Sequence[int]) -> tup
     """Play a few windows."""
     padded = np.zeros(job.windows, np.int32)
     padded[: len(windows)] = np.abs(windows)
-    return lanes.compiled_play(*job.static, job.settings, load, carry, jnp.asarray(padded), jnp.int32(len(windows)))
+    return lanes.compiled_play(*job[:6], load, carry, jnp.asarray(padded), jnp.int32(len(windows)))
 
 
 def _play(whole: Sweep, block: Block, pace: Pace, bar: Any, interrupted: Any) -> dict[str, np.ndarray] | None:
     """Return the records of a load, [lanes, record, ...] with lanes as in the block; None if it was interrupted."""
     job, stops = whole.job, whole.timetables[0].stops
     load = loads.load(job, block)
-    carry = lanes.compiled_start(*job.static[:3], job.settings, load)
+    carry = lanes.compiled_start(job.mesh, job.shape, job.paths, job.settings, load)
     rest, parts = [0, *np.diff(stops).tolist()], []
     while rest:
         windows, rest = loads.pieces(rest, pace.rounds, job.windows)
