@@ -159,7 +159,8 @@ def run(
             raise interrupts.Preempted
         if rounds[-1] < last:
             done = rounds[-1] - rounds[0]
-            warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds", stacklevel=2)
+            more = "" if checkpoint is None else f" (the same call goes on from {checkpoint})"
+            warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds{more}", stacklevel=2)
         dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
         _warn_if_diverged(dataset, data.advice(algorithm))
         return Run(dataset, data.final(algorithm, carry.state, timetable, now))
