@@ -70,8 +70,7 @@ def _walk(name: str, value: Any, found: dict[str, str], above: tuple[int, ...]) 
         found[name] = "a cycle"
         return
     children = list(_children(value))
-    if not children or dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
-        found[name] = _text(value, bool(children), (*above, id(value)))
+    found[name] = _text(value, bool(children), (*above, id(value)))
     for key, child in children:
         _walk(f"{name}{key}", child, found, (*above, id(value)))
 
@@ -100,7 +99,9 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _text(value: Any, has_fields: bool, above: tuple[int, ...]) -> str:
-    """Return the text of a leaf, or the class of what has fields."""
+    """Return the text of a leaf, or the class of what has fields, or a container's length."""
+    if has_fields and type(value) in (list, tuple, dict):
+        return f"{type(value).__name__} of {len(value)}"
     if has_fields or isinstance(value, type):
         kind = value if isinstance(value, type) else type(value)
         return f"{kind.__module__}.{kind.__qualname__}"
