@@ -53,6 +53,7 @@ class Keeper:
         self.settings: dict[str, str] = {}
         self.timetable: Timetable = Timetable(None, [], [], None)
         self.last = time.monotonic()
+        self.kept = "nothing is kept"  # or which round is
 
     def find(self, settings: dict[str, str], timetable: Timetable) -> Found | None:
         """Return the checkpoint of a run with these settings, None where there is none.
@@ -78,7 +79,7 @@ class Keeper:
             if found != known or len(part) != count:
                 self._refuse(f"records-{k}.pkl")
             records += part
-        self.parts = content["parts"]
+        self.parts, self.kept = content["parts"], f"round {now} is kept"
         records = [*records, content["last"]][:agreed]
         return Found(content["carry"], now, [{k: unpack(x) for k, x in record.items()} for record in records])
 
@@ -98,6 +99,7 @@ class Keeper:
             content = {"settings": self.settings, "now": now, "stops": stops, "rounds": rounds, "parts": self.parts}
             leaves = [pack(x) for x in jax.tree.leaves(carry)]
             _write(self.folder / NAME, content | {"last": packed(records[-1]), "carry": leaves})
+            self.kept = f"round {now} is kept"
         except OSError as error:
             message = f"checkpoint: {self.folder} could not be written ({error.strerror}); the run goes on"
             warnings.warn(message, stacklevel=3)

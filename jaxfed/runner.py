@@ -83,10 +83,11 @@ def run(
       mesh: devices to shard the clients over (`parallel.mesh()`), default one.
       group: clients trained at once on a device (default: what suits it). Changes results by rounding only.
       progress: show a bar; default: on a terminal and in a notebook.
-      checkpoint: a folder for what is needed to go on after a kill, written between calls of the device, at the end
-        and on Ctrl-C, at most once in `checkpoint_seconds`. The same call, in another process too, finds it and goes
-        on, bit for bit the run in one piece (a finished one is returned); so does one of more rounds, where rounds
-        are not ticks. SIGTERM ends the call of the device at hand, writes it and raises `interrupts.Preempted`.
+      checkpoint: a folder for what is needed to go on after a kill, written between calls of the device at most once
+        in `checkpoint_seconds`, on Ctrl-C and at the end. The same call, in another process too, finds it and goes on:
+        bit for bit the run in one piece. A finished run is returned; one of more rounds goes on, unless rounds are
+        ticks. SIGTERM ends the device's call at hand, writes the folder and raises `interrupts.Preempted` (exit
+        status 75); without a folder it is left alone.
 
     Returns a Run. Ctrl-C ends the round at hand and returns what is finished. A run that diverges is not stopped: its
     variable `finite` says from where on, and a warning does too.
@@ -115,7 +116,7 @@ def run(
         record = lambda carry, info, now: look(carry) | jax.device_get(info) | timetable.columns(now)  # noqa: E731
         found = keep.find(settings, timetable)
         if found is not None:
-            carry = resume.restore(found.carry, jax.eval_shape(core.init, key, algorithm, placed), key)
+            carry = resume.restore(found.carry, jax.eval_shape(lambda: core.init(key, algorithm, placed)), key)
             now, records = found.now, found.records
         else:
             carry = _start(key, algorithm, placed)
@@ -155,7 +156,7 @@ def run(
                 if ended:
                     break
         if interrupted.preempted and checkpoint is not None:
-            warnings.warn(f"preempted: round {now} is kept in {checkpoint}; the same call goes on", stacklevel=2)
+            warnings.warn(f"preempted: {keep.kept} in {checkpoint}; the same call goes on from there", stacklevel=2)
             raise interrupts.Preempted
         if rounds[-1] < last:
             done = rounds[-1] - rounds[0]

@@ -87,6 +87,8 @@ def test_folders_that_cannot_be_used_are_refused_before_the_first_round(tmp_path
             test_run.run(checkpoint=folder)
     with pytest.raises(ValueError, match="^checkpoint_seconds: got -1, wanted at least 0"):
         test_run.run(checkpoint=tmp_path / "new", checkpoint_seconds=-1)
+    with pytest.raises(ValueError, match="^checkpoint: got .*, wanted None: a folder keeps one run"):
+        jf.compare({"APFL": test_run.ALGORITHM}, 0, test_run.TRAIN, num_rounds=2, checkpoint=tmp_path / "new")
     with resume.keeper(tmp_path / "new", 0):
         with pytest.raises(ValueError, match="new, which another run is writing to, wanted another folder"):
             test_run.run(checkpoint=tmp_path / "new")

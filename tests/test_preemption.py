@@ -33,7 +33,7 @@ def press(monkeypatch):
 def test_sigterm_keeps_the_round_at_hand_and_exits_with_75(run, now, press, tmp_path, monkeypatch):
     before = signal.getsignal(signal.SIGTERM)
     press(signal.SIGTERM, 2)
-    with pytest.warns(UserWarning, match="preempted: .* is kept in"), pytest.raises(SystemExit) as end:
+    with pytest.warns(UserWarning, match=f"preempted: round {now} is kept in"), pytest.raises(SystemExit) as end:
         run(checkpoint=tmp_path, chunk=2)
     assert end.type is interrupts.Preempted and end.value.code == 75
     assert signal.getsignal(signal.SIGTERM) is before
