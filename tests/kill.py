@@ -75,7 +75,7 @@ def kill(child: int, checkpoint: Path, chance: random.Random) -> bool:
     file, wanted = checkpoint / resume.NAME, chance.choice([0, 1, 3, 10])
     end = time.monotonic() + (chance.uniform(0, 2) if wanted == 0 else 120)
     seen, count = changes(file), 0
-    while time.monotonic() < end and (wanted == 0 or count < wanted):
+    while time.monotonic() < end and count < (wanted or 10):
         if os.waitpid(child, os.WNOHANG)[0]:
             return False
         now = changes(file)
