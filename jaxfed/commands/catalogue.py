@@ -28,6 +28,7 @@ class Apfl:
     net: o.Net = _group(o.Net)
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
 
 
@@ -43,6 +44,7 @@ class FedAvg:
     net: o.Net = _group(o.Net)
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
 
 
@@ -56,6 +58,7 @@ class LocalOnly:
     net: o.Net = _group(o.Net)
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
 
 
@@ -72,6 +75,7 @@ class FineTuned:
     net: o.Net = _group(o.Net)
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
 
 
@@ -86,6 +90,7 @@ class Scaffold:
     net: o.Net = _group(o.Net)
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
 
 
@@ -100,6 +105,7 @@ class Vfb2:
     length: v.Length = _group(v.Length)
     running: v.VerticalRunning = _group(v.VerticalRunning)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
     export: v.Export = _group(v.Export)
 
