@@ -10,9 +10,9 @@ import numpy as np
 import xarray as xr
 
 from jaxfed import axes as ax
-from jaxfed import checks, core, loads, parallel, runner
+from jaxfed import checks, core, fingerprint, loads, parallel, runner, shelf
 from jaxfed.comparing import seed_numbers
-from jaxfed.lanes import Settings
+from jaxfed.lanes import Settings, Shape
 from jaxfed.loads import Block, Job
 from jaxfed.types import Timetable
 
@@ -22,10 +22,12 @@ LOADS = 8  # what a long sweep is cut into, so that a kill, Ctrl-C or a look at 
 class Sweep(NamedTuple):
     """A sweep that is checked, and how its results are labelled.
 
-    timetables: one for each point, or one for all. run_seeds int [points, seeds]: each lane's, where it has its own.
+    held: where its records are kept (`shelf`). timetables: one for each point, or one for all. run_seeds int [points,
+    seeds]: each lane's, where it has its own.
     """
 
     job: Job
+    held: Any
     data: Any
     timetables: list[Timetable]
     axes: list[ax.Axis]
@@ -43,7 +45,6 @@ def prepare(
     group: int | None, out: Any,
 ) -> Sweep:  # fmt: skip
     """Return a sweep that is ready to play. Every point passes the checks of a run of its own."""
-    del out
     checks.is_algorithm("algorithm", algorithm)
     checks.mesh(mesh)
     parsed, numbers = ax.parse(axes), seed_numbers(seed, seeds)
@@ -67,7 +68,17 @@ def prepare(
     paths, values = _values(points, timetables)
     mode, most, params = data.lanes(algorithm, tuple(p for p in points[0]))
     own = np.random.SeedSequence(numbers[0]).generate_state(len(points) * len(numbers)) if independent else None
+    attrs = runner.describe(numbers[0], algorithm, scheduler, num_rounds, timetables[0].every, mesh)
+    held: Any = shelf.Memory()
+    if out is not None:
+        told = dict(
+            seeds=numbers, independent=independent, batch=batch, mesh=None if mesh is None else dict(mesh.shape)
+        )
+        own_values = {path: [point[path] for point in points] for path in points[0]}
+        parts = (algorithm, scheduler, data, timetables[0], None, measures, group)
+        held = shelf.open(out, fingerprint.of_run(attrs, *parts) | fingerprint.fingerprint(axes=own_values, **told))
     shape = loads.shape_of(mode, most, len(points), len(numbers), mesh, independent, batch)
+    shape = shape if held.shape is None else Shape(*held.shape)
     keys = jax.numpy.stack([jax.random.key(s) for s in (numbers if own is None else own.tolist())])
     keys = keys if own is None else keys.reshape(len(points), len(numbers))
     base = runner.cast(first, to_float=True), runner.cast(timetables[0].scheduler)
@@ -89,13 +100,13 @@ def prepare(
     windows = max(min(len(timetables[0].stops), loads.WINDOWS), 1)
     settings = Settings(*base, placed)
     job = Job(mesh, shape, paths, recorded, by_client, settings, keys, values, len(points), len(numbers), windows)
-    job = _within_memory(job, memory, batch)
-    attrs = runner.describe(numbers[0], algorithm, scheduler, num_rounds, timetables[0].every, mesh)
+    job = job if held.shape is not None else _within_memory(job, memory, batch)
     attrs |= data.attributes(first)
     attrs["sweep"] = json.dumps([[axis.dim, list(axis.paths)] for axis in parsed])
     coords = ax.coordinates(parsed)
-    return Sweep(job, data, timetables, parsed, numbers, own if own is None else own.reshape(len(points), -1), dims,
-                 coords, attrs, data.advice(first))  # fmt: skip
+    run_seeds = None if own is None else own.reshape(len(points), -1)
+    advice = data.advice(first)
+    return Sweep(job, held, data, timetables, parsed, numbers, run_seeds, dims, coords, attrs, advice)
 
 
 def _with_data(points: list[dict], parsed: list[ax.Axis], data: Any, test: Any, validation: Any) -> tuple:

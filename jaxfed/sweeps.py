@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from jax.sharding import Mesh
 
-from jaxfed import interrupts, lanes, loads, parallel, shelf
+from jaxfed import interrupts, lanes, loads, parallel
 from jaxfed.axes import LogUniform as LogUniform
 from jaxfed.axes import Uniform as Uniform
 from jaxfed.axes import sample as sample
@@ -60,7 +60,9 @@ def sweep(
         nine tenths of an accelerator's); larger sweeps are cut into smaller loads.
       mesh: `parallel.mesh(sweep=...)` spreads lanes over devices, without any exchange between them;
         `parallel.mesh(sweep=..., client=...)` the clients of each too.
-      out: a folder. Each load's results go there as it is done, and the same call goes on after the last.
+      out: a folder. Each load's results go there as it is done, and the same call, in another process too, goes on
+        after the last; a finished sweep is read from it. SIGTERM ends the device's call at hand and raises
+        `interrupts.Preempted` (exit status 75).
       progress: show a bar; default: on a terminal and in a notebook.
 
     Returns a Dataset with dims (one for each axis..., seed, round[, client | party]): each entry is what
@@ -72,21 +74,28 @@ def sweep(
     """
     options = (test, validation, scheduler, num_rounds, every, measures, independent, batch, memory, mesh, group, out)
     whole = prepare(seed, algorithm, data, axes, seeds, *options)
-    job = whole.job
+    job, held = whole.job, whole.held
+    if (ds := held.finished()) is not None:
+        return ds
+    held.begin(job.shape)
     todo = loads.blocks(job.shape, job.num_points, job.num_seeds)
     total = (whole.timetables[0].stops[-1] - whole.timetables[0].stops[0]) * len(todo)
-    held = shelf.open(out, whole.attrs | {"shape": list(job.shape)}) if out is not None else shelf.Memory()
-    with interrupts.deferred() as interrupted, progress_bar(progress, total) as bar:
+    done = sum(i in held for i in range(len(todo))) * total // len(todo)
+    with (
+        interrupts.deferred(preemption=out is not None) as interrupted,
+        progress_bar(progress, total, done) as bar,
+    ):
         pace = Pace(None)
         for i, block in enumerate(todo):
             if i in held:
-                bar.update(total // len(todo))
                 continue
             bar.set_description(f"load {i + 1} of {len(todo)}")
             records = _play(whole, block, pace, bar, interrupted)
             if records is None:
                 break
             held.put(i, records)
+    if interrupted.is_set() and getattr(interrupted, "preempted", False):
+        raise interrupts.Preempted
     found = [held.get(i) for i in range(len(todo)) if i in held]
     if not found:
         raise KeyboardInterrupt("no lane is finished")

@@ -216,7 +216,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     assert not list((tmp_path / "s").glob("load-*"))
     xr.testing.assert_identical(sweep(axes, seeds=3, batch=2, out=tmp_path / "s").drop_attrs(), whole.drop_attrs())
     assert len(played) == 10, "a finished sweep is read, not played"
-    with pytest.raises(ValueError, match="out: got .* which holds a sweep with .*num_rounds 4, wanted 6"):
+    with pytest.raises(ValueError, match=r"out: got .* which holds a sweep with num_rounds 4 \(here 6\)"):
         sweep(axes, seeds=3, batch=2, out=tmp_path / "s", num_rounds=6)
     with pytest.raises(ValueError, match="axes"):
         sweep({"alpha": ALPHAS, "lr": [0.05, 0.3]}, seeds=3, batch=2, out=tmp_path / "s")
