@@ -12,6 +12,7 @@ class Pace:
     """How many rounds to hand to the device at once: as many as take about a quarter of a second, or a fixed number.
 
     Short calls keep the bar moving and Ctrl-C prompt. The length of a call changes no result and compiles nothing.
+    `seconds`: how long the last call took; `adapt` sets the next one's length by it, or by what processes agreed on.
     """
 
     def __init__(self, chunk: int | None):
@@ -21,8 +22,12 @@ class Pace:
         self.start = time.perf_counter()
 
     def __exit__(self, *_):
+        self.seconds = time.perf_counter() - self.start
+
+    def adapt(self, seconds: float) -> None:
+        """Choose the next length, twice the last or half of it, from the seconds that this took."""
         if not self.fixed:
-            self.rounds = self.rounds * 2 if time.perf_counter() - self.start < 0.25 else max(self.rounds // 2, 1)
+            self.rounds = self.rounds * 2 if seconds < 0.25 else max(self.rounds // 2, 1)
 
 
 HEADLINES = (

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from jax.sharding import Mesh
 
-from jaxfed import checkpoint, checks, core, interrupts, nodes, parallel, results
+from jaxfed import checkpoint, checks, core, interrupts, nodes, parallel, processes, results
 from jaxfed.progress import Pace, headline, progress_bar
 from jaxfed.types import Carry, Measure, Timetable
 
@@ -76,7 +76,8 @@ def run(
       measures: added to the data's own; one that returns a name again replaces it.
       state: start from this state of an earlier run instead of a new one; its count of rounds goes on.
       chunk: most rounds in one call of the device (default: about a quarter of a second's). Changes no result.
-      mesh: devices to shard the clients over (`parallel.mesh()`), default one.
+      mesh: devices to shard the clients over (`parallel.mesh()`), default one. Where they are those of several processes,
+        all of these must make the same call, and each gets the whole result.
       group: clients trained at once on a device (default: what suits it). Changes results by rounding only.
       progress: show a bar; default: on a terminal and in a notebook.
 
@@ -88,6 +89,7 @@ def run(
     options = (test, validation, scheduler, state, num_rounds, every, mesh)
     data, scheduler, timetable, key, seed = prepare(seed, algorithm, data, *options)
     checks.pieces(chunk, group)
+    checks.one_lane(mesh)
     attrs = describe(seed, algorithm, scheduler, num_rounds, timetable.every, mesh) | data.attributes(algorithm)
     algorithm, scheduler = cast(algorithm, to_float=True), cast(timetable.scheduler)
     with interrupts.deferred() as interrupted:
@@ -102,37 +104,39 @@ def run(
         carry = _start(key, algorithm, placed)
         if state is not None:
             done = timetable.stops[0]
-            carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), data.fit_state(state, carry.state))
+            carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), data.fit_state(state, parallel.whole(carry.state)))
         carry = parallel.put_carry(carry, mesh)
         last = timetable.rounds[-1]
-        rounds, now, pace = timetable.rounds[:1], timetable.stops[0], Pace(chunk)
-        look = lambda carry: jax.device_get(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
+        rounds, now, pace, stop = timetable.rounds[:1], timetable.stops[0], Pace(chunk), False
+        look = lambda carry: parallel.fetch(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
         records = [look(carry) | timetable.columns(now)]
-        with progress_bar(progress, timetable.stops[-1] - now) as bar:
+        with progress_bar(progress if processes.first() else False, timetable.stops[-1] - now) as bar:
             for label, goal in zip(timetable.rounds[1:], timetable.stops[1:], strict=True):
                 while now < goal:
                     length = min(goal - now, pace.rounds)
                     with pace:
                         carry, info = _advance(mesh, key, algorithm, scheduler, placed, carry, length)
                         jax.block_until_ready(info)
+                    stop, seconds = parallel.agree(mesh, interrupted.is_set(), pace.seconds)  # the same in all processes
+                    pace.adapt(seconds)
                     now += length
                     bar.update(length)
                     checks.distinct("measures", dims, info)
-                    if interrupted.is_set() and (now < goal or goal < timetable.stops[-1]):
+                    if stop and (now < goal or goal < timetable.stops[-1]):
                         label, goal, end = min(now, label), now, timetable.ending(now)
                         if end is not None:
                             timetable, scheduler, goal = end, cast(end.scheduler), end.stops[-1]
-                records.append(look(carry) | jax.device_get(info) | timetable.columns(now))
+                records.append(look(carry) | parallel.fetch(info) | timetable.columns(now))
                 rounds.append(label)
                 headline(bar, records[-1])
-                if interrupted.is_set():
+                if stop:
                     break
         if rounds[-1] < last:
             done = rounds[-1] - rounds[0]
             warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds", stacklevel=2)
         dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
         _warn_if_diverged(dataset, data.advice(algorithm))
-        return Run(dataset, data.final(algorithm, carry.state, timetable, now))
+        return Run(dataset, data.final(algorithm, parallel.whole(carry.state), timetable, now))
 
 
 def prepare(
