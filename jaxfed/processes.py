@@ -7,7 +7,10 @@ spread over them become whole in each. In one process nothing here does anything
 
 import contextlib
 import functools
+import os
 import re
+import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxfed import checks
 
 TIMEOUT = 300  # seconds that processes wait for each other at the start
+GRACE = 3  # seconds that the first one outlives an error: its end ends the others, who should say what theirs was
 
 
 def start_processes(
@@ -78,6 +82,15 @@ def first() -> bool:
     return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
+def of_each(count: int | None = None) -> list[jax.Device]:
+    """Return the first `count` devices of each process (None: all), those of a process together."""
+    return [
+        device
+        for i in range(jax.process_count())
+        for device in [found for found in jax.devices() if found.process_index == i][:count]
+    ]
+
+
 def spans(mesh: Mesh | None) -> bool:
     """Return whether a mesh has devices of other processes."""
     return mesh is not None and mesh.is_multi_process
@@ -128,16 +141,35 @@ def agree(mesh: Mesh | None, *numbers: float) -> tuple[float, ...]:
 def together() -> Iterator[None]:
     """Where the block fails in one process, fail in all: the others would wait for it for ever.
 
-    The block must not use devices of other processes. Raises RuntimeError where only another process failed.
+    The block must not use devices of other processes. Where only another process failed, raises ValueError for bad
+    input there, KeyboardInterrupt for Ctrl-C, else RuntimeError.
     """
-    failed = True
+    kinds = (RuntimeError, ValueError, KeyboardInterrupt)
+    mine = 1
     try:
         yield
-        failed = False
+        mine = 0
+    except (ValueError, OSError, ModuleNotFoundError):
+        mine = 2
+        raise
+    except KeyboardInterrupt:
+        mine = 3
+        raise
     finally:
-        others = started() and agree(Mesh(np.asarray(jax.devices()), ("all",)), float(failed))[0] > 0
-    if others:
-        raise RuntimeError("another process failed, and says why on its own error stream")
+        worst = agree(Mesh(np.asarray(jax.devices()), ("all",)), mine)[0] if started() else mine
+    if worst:
+        raise kinds[int(worst) - 1]("another process failed, and says why on its own error stream")
+
+
+def leave(status: int) -> None:
+    """End this process at once if it is one of several: after an error the others may wait for it, and must be told."""
+    if not jax.distributed.is_initialized():
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if first():
+        time.sleep(GRACE)
+    os._exit(status)
 
 
 @functools.cache

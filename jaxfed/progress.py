@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxfed import processes
+
 
 class Pace:
     """How many rounds to hand to the device at once: as many as take about a quarter of a second, or a fixed number.
@@ -48,11 +50,11 @@ def headline(bar: Any, record: dict[str, np.ndarray]) -> None:
 
 
 def progress_bar(progress: bool | None, total: int) -> Any:
-    """A progress bar with rounds per second and time left; nothing where it is not wanted."""
+    """A progress bar with rounds per second and time left; nothing where it is not wanted, and in all processes but the first."""
     notebook = "ipykernel" in sys.modules
     wanted = (sys.stderr.isatty() or notebook) if progress is None else progress
     if notebook and find_spec("ipywidgets"):
         from tqdm.notebook import tqdm
     else:
         from tqdm import tqdm
-    return tqdm(total=total, unit="round", disable=not wanted)
+    return tqdm(total=total, unit="round", disable=not (wanted and processes.first()))

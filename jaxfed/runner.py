@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from jax.sharding import Mesh
 
-from jaxfed import checkpoint, checks, core, interrupts, nodes, parallel, processes, results
+from jaxfed import checkpoint, checks, core, interrupts, nodes, parallel, results
 from jaxfed.progress import Pace, headline, progress_bar
 from jaxfed.types import Carry, Measure, Timetable
 
@@ -110,7 +110,7 @@ def run(
         rounds, now, pace, stop = timetable.rounds[:1], timetable.stops[0], Pace(chunk), False
         look = lambda carry: parallel.fetch(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
         records = [look(carry) | timetable.columns(now)]
-        with progress_bar(progress if processes.first() else False, timetable.stops[-1] - now) as bar:
+        with progress_bar(progress, timetable.stops[-1] - now) as bar:
             for label, goal in zip(timetable.rounds[1:], timetable.stops[1:], strict=True):
                 while now < goal:
                     length = min(goal - now, pace.rounds)

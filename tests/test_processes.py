@@ -1,5 +1,6 @@
 """Two processes on this machine's loopback are one run: the numbers of one device, in both of them."""
 
+import ast
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import jaxfed as jf
+from jaxfed.cli import main as main_alone
 from tests import support, test_sharding
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +35,8 @@ def free_port():
 
 def together(commands, timeout=120, **environment):
     """Run commands at once and return [(exit status, stdout, stderr)]; none is left behind."""
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), **environment}
+    flags = "--xla_backend_optimization_level=0"  # these programs take far longer to compile than to run
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)} | environment
     started = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
         for command in commands
@@ -67,16 +70,41 @@ def test_two_processes_are_one_run(devices, alone, tmp_path):
         for name in alone.dataset.data_vars:
             got, wanted = run.dataset[name].values, alone.dataset[name].values
             np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=1e-5, err_msg=name)
+    if devices > 1:
+        return
     halves = [jf.load(tmp_path / f"rest{i}") for i in range(2)]  # the run in two pieces
     for half in halves:
         support.assert_trees(half.state, first.state, rtol=0, atol=0)
     # Ctrl-C came to the second process only
     cut = [jf.load(tmp_path / f"cut{i}").dataset for i in range(2)]
     assert cut[0].identical(cut[1]) and cut[0]["round"].values.tolist() == [0, 1]
-    if devices == 1:
-        (collective,) = [line for line in done[1][1].splitlines() if line.startswith("collectives")]
-        ((kind, elements),) = eval(collective.split(": ")[1])
-        assert kind == "all-reduce" and 43 <= elements <= 51  # an MLP of 43 parameters, and a few scalars
+    ((kind, elements),) = ast.literal_eval(done[1][1].split("collectives of a round: ")[1])
+    assert kind == "all-reduce" and 43 <= elements <= 51  # an MLP of 43 parameters, and a few scalars
+
+
+def test_command_line_in_two_processes(tmp_path):
+    """The first process alone writes and prints; numbers are those of one process; one's bad input ends both."""
+    line = "apfl --adaptive --dataset digits --num-clients 5 --cohort-size 3 --rounds 3 --seed 4".split()
+    port, words = free_port(), [sys.executable, "-m", "jaxfed.cli", *line]
+    ways = [["--coordinator", f"127.0.0.1:{port}", "--num-processes", "2", "--process-id", str(i)] for i in range(2)]
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.values["jax_compilation_cache_dir"]),
+             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}  # fmt: skip
+    folders = [["--devices", "1", "--out", str(tmp_path / "both")] for _ in range(2)]
+    done = together([[*words, *way, *folder] for way, folder in zip(ways, folders, strict=True)], **cache)
+    assert [code for code, *_ in done] == [0, 0], done
+    printed = [line for line in done[1][1].splitlines() if not line.startswith("[Gloo]")]  # a library's own, in C++
+    assert "personal" in done[0][1] and printed == [] and done[1][2] == ""
+    assert main_alone([*line, "--devices", "1", "--quiet", "--out", str(tmp_path / "alone")]) == 0
+    both, alone = (jf.load(tmp_path / name) for name in ("both", "alone"))
+    support.assert_trees(both.state, alone.state, rtol=2e-5, atol=1e-6)
+    assert both.dataset.attrs["devices"] == 2
+    np.testing.assert_allclose(both.dataset.personal_test_loss, alone.dataset.personal_test_loss, rtol=2e-5)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", "both"]
+
+    bad = [["--dataset", "digits"], ["--dataset", "idx:nowhere"]]  # as where one machine lacks the files
+    done = together([[*words, *way, *more] for way, more in zip(ways, bad, strict=True)], timeout=60)
+    assert [code for code, *_ in done] == [2, 2], done
+    assert "another process failed" in done[0][2] and "nowhere" in done[1][2]
 
 
 def main(port, devices, folder, number):
@@ -89,14 +117,15 @@ def main(port, devices, folder, number):
     assert len(jax.devices()) == 2 * devices and jax.local_device_count() == devices
     mesh = jf.parallel.mesh()
     one(mesh, chunk=None).save(f"{folder}/whole{number}")
+    if devices > 1:
+        return
     half = one(mesh, num_rounds=2)
     one(mesh, num_rounds=ROUNDS - 2, state=half.state).save(f"{folder}/rest{number}")
     with interrupts.deferred() as interrupted:
         if number == 1:
             interrupted.set()
         one(mesh, chunk=1).save(f"{folder}/cut{number}")
-    if devices == 1:
-        print("collectives:", test_sharding.collectives("APFL-fedtorch"))
+    print("collectives of a round:", test_sharding.collectives("APFL-fedtorch"))
 
 
 if __name__ == "__main__":
