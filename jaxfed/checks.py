@@ -101,7 +101,7 @@ def mesh(got: Any) -> None:
 def one_lane(mesh: Any) -> None:
     """Require a mesh all of whose devices one run can use."""
     if mesh is not None and mesh.shape.get("sweep", 1) > 1:
-        fail("mesh", f"{mesh.shape['sweep']} lanes", "one, parallel.mesh(client=...): only a sweep has several lanes")
+        fail("mesh", f"{mesh.shape['sweep']} lanes", "one, parallel.mesh(client=...): only a sweep has several")
 
 
 def measures(got: Any) -> None:

@@ -37,8 +37,8 @@ class Layout:
 def mesh(client: int | None = None, devices=None, sweep: int = 1) -> Mesh:
     """Return a mesh of `sweep` times `client` devices: lanes of a sweep on its axis "sweep", clients on "client".
 
-    `client`: devices that share the clients of a run (default: as many as there are for each lane). `devices`: the first
-    of these are taken (default: all, in several processes those of all). The clients of a lane are on neighbours.
+    `client`: devices that share the clients of a run (default: as many as there are for each lane). `devices`: the
+    first of these are taken (default: all, in several processes those of all). A lane's devices are neighbours.
     """
     devices = jax.devices() if devices is None else devices
     if not 1 <= sweep <= len(devices):

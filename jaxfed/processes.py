@@ -10,6 +10,7 @@ import functools
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -32,7 +33,7 @@ def start_processes(
     *,
     timeout: int = TIMEOUT,
 ) -> None:
-    """Join the processes of one run; call it first of all, and before jax is used. `jax.devices()` are then those of all.
+    """Join the processes of one run; call it first of all, before jax is used. `jax.devices()` are then those of all.
 
     Args:
       coordinator: "HOST:PORT" of the first process, a free port there that the others can reach.
@@ -40,8 +41,8 @@ def start_processes(
         TPUs) all three are found by jax and may be left out.
       timeout: seconds to wait for the others.
 
-    Raises ValueError for arguments that can't be, RuntimeError where jax has started already, ConnectionError where
-    the others were not met in time.
+    Raises ValueError for arguments that can't be, RuntimeError where jax has started already, ConnectionError for an
+    address that can't be had. Where the others are not met in time, the process ends with a line and status 2.
     """
     if coordinator is not None and not re.fullmatch(r"\S+:\d+", str(coordinator)):
         checks.fail("coordinator", repr(coordinator), "HOST:PORT of the first process")
@@ -54,22 +55,36 @@ def start_processes(
     checks.whole("timeout", timeout, 1)
     # jax would take SIGTERM for a sign that the machine is about to go, and go on
     jax.config.update("jax_enable_preemption_service", False)
+    alarm = threading.Timer(timeout, _give_up, (coordinator, timeout))  # jax itself would abort, with a page of C++
+    alarm.daemon = True
+    alarm.start()
     try:
-        jax.distributed.initialize(coordinator, num_processes, process_id, initialization_timeout=timeout)
+        jax.distributed.initialize(coordinator, num_processes, process_id, initialization_timeout=timeout + 60)
     except ValueError as error:
         got = ", ".join(f"{v}" for v in (coordinator, num_processes, process_id) if v is not None) or "nothing"
         wanted = "all three, or a start by Slurm or Open MPI, which tell them"
         raise ValueError(f"coordinator, num_processes, process_id: got {got}, wanted {wanted}") from error
     except jax.errors.JaxRuntimeError as error:
-        first = str(error).split("\n")[0]
+        why = " ".join(str(error).split())
         raise ConnectionError(
-            f"coordinator: got no answer from {coordinator or 'it'} or not from all processes in {timeout} seconds"
-            f" ({first}), wanted the first process at that address and all of them started"
+            f"coordinator: got {coordinator}, wanted a free port of the first process ({why})"
         ) from error
     except RuntimeError as error:
         raise RuntimeError(
             "start_processes: got a process in which jax has started already, wanted the call before any other use"
         ) from error
+    finally:
+        alarm.cancel()
+
+
+def _give_up(coordinator: str | None, timeout: int) -> None:
+    print(
+        f"jaxfed: error: coordinator: got not all processes at {coordinator or 'the address that was found'} within"
+        f" {timeout} seconds, wanted all of them started and able to reach it",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(2)
 
 
 def started() -> bool:
@@ -82,7 +97,7 @@ def first() -> bool:
     return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 
-def of_each(count: int | None = None) -> list[jax.Device]:
+def of_each(count: int | None = None) -> list[Any]:
     """Return the first `count` devices of each process (None: all), those of a process together."""
     return [
         device

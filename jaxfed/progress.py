@@ -50,7 +50,7 @@ def headline(bar: Any, record: dict[str, np.ndarray]) -> None:
 
 
 def progress_bar(progress: bool | None, total: int) -> Any:
-    """A progress bar with rounds per second and time left; nothing where it is not wanted, and in all processes but the first."""
+    """A progress bar with rounds per second and time left; nothing where it is not wanted or in another process."""
     notebook = "ipykernel" in sys.modules
     wanted = (sys.stderr.isatty() or notebook) if progress is None else progress
     if notebook and find_spec("ipywidgets"):

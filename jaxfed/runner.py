@@ -76,8 +76,8 @@ def run(
       measures: added to the data's own; one that returns a name again replaces it.
       state: start from this state of an earlier run instead of a new one; its count of rounds goes on.
       chunk: most rounds in one call of the device (default: about a quarter of a second's). Changes no result.
-      mesh: devices to shard the clients over (`parallel.mesh()`), default one. Where they are those of several processes,
-        all of these must make the same call, and each gets the whole result.
+      mesh: devices to shard the clients over (`parallel.mesh()`), default one. Where they belong to several
+        processes, all of these must make the same call, and each gets the whole result.
       group: clients trained at once on a device (default: what suits it). Changes results by rounding only.
       progress: show a bar; default: on a terminal and in a notebook.
 
@@ -104,7 +104,9 @@ def run(
         carry = _start(key, algorithm, placed)
         if state is not None:
             done = timetable.stops[0]
-            carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), data.fit_state(state, parallel.whole(carry.state)))
+            carry = Carry(
+                jnp.int32(done), core.clock(key, scheduler, done), data.fit_state(state, parallel.whole(carry.state))
+            )
         carry = parallel.put_carry(carry, mesh)
         last = timetable.rounds[-1]
         rounds, now, pace, stop = timetable.rounds[:1], timetable.stops[0], Pace(chunk), False
@@ -117,7 +119,9 @@ def run(
                     with pace:
                         carry, info = _advance(mesh, key, algorithm, scheduler, placed, carry, length)
                         jax.block_until_ready(info)
-                    stop, seconds = parallel.agree(mesh, interrupted.is_set(), pace.seconds)  # the same in all processes
+                    stop, seconds = parallel.agree(
+                        mesh, interrupted.is_set(), pace.seconds
+                    )  # the same in all processes
                     pace.adapt(seconds)
                     now += length
                     bar.update(length)
