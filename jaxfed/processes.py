@@ -30,6 +30,7 @@ def start_processes(
     coordinator: str | None = None,
     num_processes: int | None = None,
     process_id: int | None = None,
+    cpu_devices: int | None = None,
     *,
     timeout: int = TIMEOUT,
 ) -> None:
@@ -39,6 +40,7 @@ def start_processes(
       coordinator: "HOST:PORT" of the first process, a free port there that the others can reach.
       num_processes, process_id: how many there are, and which this one is, from 0. Under Slurm and Open MPI (and on
         TPUs) all three are found by jax and may be left out.
+      cpu_devices: devices that this process makes of its CPU (default: one, or what `parallel.use_cpu_cores` says).
       timeout: seconds to wait for the others.
 
     Raises ValueError for arguments that can't be, RuntimeError where jax has started already, ConnectionError for an
@@ -53,12 +55,16 @@ def start_processes(
         if num_processes is not None and process_id >= num_processes:
             checks.fail("process_id", process_id, f"0 to {num_processes - 1}")
     checks.whole("timeout", timeout, 1)
+    if cpu_devices is not None:
+        checks.whole("cpu_devices", cpu_devices, 1)
     # jax would take SIGTERM for a sign that the machine is about to go, and go on
     jax.config.update("jax_enable_preemption_service", False)
     alarm = threading.Timer(timeout, _give_up, (coordinator, timeout))  # jax itself would abort, with a page of C++
     alarm.daemon = True
     alarm.start()
     try:
+        if cpu_devices is not None:
+            jax.config.update("jax_num_cpu_devices", cpu_devices)
         jax.distributed.initialize(coordinator, num_processes, process_id, initialization_timeout=timeout + 60)
     except ValueError as error:
         got = ", ".join(f"{v}" for v in (coordinator, num_processes, process_id) if v is not None) or "nothing"

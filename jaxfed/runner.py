@@ -133,7 +133,7 @@ def run(
                 records.append(look(carry) | parallel.fetch(info) | timetable.columns(now))
                 rounds.append(label)
                 headline(bar, records[-1])
-                if stop:
+                if stop or parallel.agree(mesh, interrupted.is_set())[0]:
                     break
         if rounds[-1] < last:
             done = rounds[-1] - rounds[0]

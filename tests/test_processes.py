@@ -33,7 +33,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def together(commands, timeout=120, **environment):
+def together(commands, timeout=300, **environment):
     """Run commands at once and return [(exit status, stdout, stderr)]; none is left behind."""
     flags = "--xla_backend_optimization_level=0"  # these programs take far longer to compile than to run
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(ROOT)} | environment
@@ -100,7 +100,7 @@ def test_command_line_in_two_processes(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", "both"]
 
     bad = [["--dataset", "digits"], ["--dataset", "idx:nowhere"]]  # as where one machine lacks the files
-    done = together([[*words, *way, *more] for way, more in zip(ways, bad, strict=True)], timeout=60)
+    done = together([[*words, *way, *more] for way, more in zip(ways, bad, strict=True)])
     assert [code for code, *_ in done] == [2, 2], done
     assert "another process failed" in done[0][2] and "nowhere" in done[1][2]
 
@@ -110,8 +110,7 @@ def main(port, devices, folder, number):
     import tests.conftest  # noqa: F401  # the compilation cache
     from jaxfed import interrupts
 
-    jf.parallel.use_cpu_cores(devices)
-    jf.parallel.start_processes(f"127.0.0.1:{port}", 2, number, timeout=60)
+    jf.parallel.start_processes(f"127.0.0.1:{port}", 2, number, devices)
     assert len(jax.devices()) == 2 * devices and jax.local_device_count() == devices
     mesh = jf.parallel.mesh()
     one(mesh, chunk=None).save(f"{folder}/whole{number}")
