@@ -80,27 +80,38 @@ def test_two_processes_are_one_run(devices, alone, tmp_path):
     assert kind == "all-reduce" and 15 <= elements <= 23  # the model's 15 parameters, and a few scalars
 
 
+LINE = "fedavg --dataset digits --num-clients 5 --cohort-size 3 --rounds 3 --seed 4".split()
+
+
+def commands(first, second):
+    """Run LINE in two processes, each with more options of its own, as `together` does."""
+    port, words = free_port(), [sys.executable, "-m", "jaxfed.cli", *LINE, "--num-processes", "2"]
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(jax.config.values["jax_compilation_cache_dir"]),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
+    }
+    ways = [["--coordinator", f"127.0.0.1:{port}", "--process-id", str(i)] for i in range(2)]
+    return together([[*words, *ways[0], *first], [*words, *ways[1], *second]], **cache)
+
+
 def test_command_line_in_two_processes(tmp_path):
-    """The first process alone writes and prints; numbers are those of one process; one's bad input ends both."""
-    line = "fedavg --dataset digits --num-clients 5 --cohort-size 3 --rounds 3 --seed 4".split()
-    port, words = free_port(), [sys.executable, "-m", "jaxfed.cli", *line]
-    ways = [["--coordinator", f"127.0.0.1:{port}", "--num-processes", "2", "--process-id", str(i)] for i in range(2)]
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(jax.config.values["jax_compilation_cache_dir"]),
-             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}  # fmt: skip
-    folders = [["--devices", "1", "--out", str(tmp_path / "both")] for _ in range(2)]
-    done = together([[*words, *way, *folder] for way, folder in zip(ways, folders, strict=True)], **cache)
+    """The first process alone writes and prints; the numbers are those of one process."""
+    out = ["--devices", "1", "--out", str(tmp_path / "both")]
+    done = commands(out, out)
     assert [code for code, *_ in done] == [0, 0], done
     printed = [line for line in done[1][1].splitlines() if not line.startswith("[Gloo]")]  # a library's own, in C++
     assert "personal" in done[0][1] and printed == [] and done[1][2] == ""
-    assert main_alone([*line, "--devices", "1", "--quiet", "--out", str(tmp_path / "alone")]) == 0
+    assert main_alone([*LINE, "--devices", "1", "--quiet", "--out", str(tmp_path / "alone")]) == 0
     both, alone = (jf.load(tmp_path / name) for name in ("both", "alone"))
     support.assert_trees(both.state, alone.state, rtol=2e-5, atol=1e-6)
     assert both.dataset.attrs["devices"] == 2
     np.testing.assert_allclose(both.dataset.personal_test_loss, alone.dataset.personal_test_loss, rtol=2e-5)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alone", "both"]
 
-    bad = [["--dataset", "digits"], ["--dataset", "idx:nowhere"]]  # as where one machine lacks the files
-    done = together([[*words, *way, *more] for way, more in zip(ways, bad, strict=True)])
+
+@pytest.mark.slow
+def test_bad_input_of_one_process_ends_both():
+    done = commands(["--dataset", "digits"], ["--dataset", "idx:nowhere"])  # as where one machine lacks the files
     assert [code for code, *_ in done] == [2, 2], done
     assert "another process failed" in done[0][2] and "nowhere" in done[1][2]
 
