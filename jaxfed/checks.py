@@ -91,6 +91,17 @@ def mesh(got: Any) -> None:
     """Require a mesh of devices, or None."""
     if got is not None and not isinstance(got, jax.sharding.Mesh):
         fail("mesh", repr(got), "a mesh (jaxfed.parallel.mesh()), or None for one device")
+    if got is not None and "client" not in got.axis_names:
+        fail("mesh", f"the axes {got.axis_names}", 'one named "client" (jaxfed.parallel.mesh())')
+    owners = set() if got is None else {device.process_index for device in got.devices.flat}
+    if owners and owners != {jax.process_index()} and len(owners) < jax.process_count():
+        fail("mesh", f"devices of the processes {sorted(owners)}", "devices of one process, or of all of them")
+
+
+def one_lane(mesh: Any) -> None:
+    """Require a mesh all of whose devices one run can use."""
+    if mesh is not None and mesh.shape.get("sweep", 1) > 1:
+        fail("mesh", f"{mesh.shape['sweep']} lanes", "one, parallel.mesh(client=...): only a sweep has several")
 
 
 def measures(got: Any) -> None:

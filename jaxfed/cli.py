@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return PREEMPTED
     except KeyboardInterrupt:
         _say("interrupted", "stopped before all results were written")
-        return INTERRUPTED
+        return _failed(INTERRUPTED)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -43,7 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         expected = isinstance(error, (ValueError, OSError, ModuleNotFoundError))
         _say("error", str(error) if expected else f"{type(error).__name__}: {error}")
-        return BAD_INPUT if expected else UNEXPECTED
+        return _failed(BAD_INPUT if expected else UNEXPECTED)
+
+
+def _failed(status: int) -> int:
+    """Return the status, where this process is alone: one of several ends here (see `processes.leave`)."""
+    if "jaxfed.processes" in sys.modules:
+        sys.modules["jaxfed.processes"].leave(status)
+    return status
 
 
 def _do(command: str, options: Any) -> int:
@@ -65,7 +72,10 @@ def _say(kind: str, message: str) -> None:
 
 
 def _say_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    _say("warning", str(message))
+    from jaxfed import processes
+
+    if processes.first():
+        _say("warning", str(message))
 
 
 if __name__ == "__main__":

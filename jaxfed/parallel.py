@@ -8,9 +8,13 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from jaxfed import processes
+from jaxfed.processes import agree, fetch, start_processes, whole
 from jaxfed.types import Carry, FedState
 
-CLIENT = "client"
+__all__ = ["CLIENT", "LANE", "Layout", "agree", "fetch", "mesh", "start_processes", "use_cpu_cores", "whole"]
+
+CLIENT, LANE = "client", "sweep"  # the axes of a mesh: clients of a run, and runs of a sweep
 CACHE_BYTES = 1 << 20  # the L2 cache of one core: what the working set of a group of clients should fit in
 
 
@@ -30,14 +34,23 @@ class Layout:
     eval_block: int = 1
 
 
-def mesh(client: int | None = None, devices=None) -> Mesh:
-    """Return a mesh whose axis "client" shards the clients over `client` devices (default: all of them)."""
+def mesh(client: int | None = None, devices=None, sweep: int = 1) -> Mesh:
+    """Return a mesh of `sweep` times `client` devices: lanes of a sweep on its axis "sweep", clients on "client".
+
+    `client`: devices that share the clients of a run (default: as many as there are for each lane). `devices`: the
+    first of these are taken (default: all, in several processes those of all). A lane's devices are neighbours.
+    """
     devices = jax.devices() if devices is None else devices
-    client = len(devices) if client is None else client
-    if not 1 <= client <= len(devices):
-        raise ValueError(f"client: got {client}, wanted 1 to {len(devices)}, the number of devices")
+    if not 1 <= sweep <= len(devices):
+        raise ValueError(f"sweep: got {sweep}, wanted 1 to {len(devices)}, the number of devices")
+    most = len(devices) // sweep
+    client = most if client is None else client
+    if not 1 <= client <= most:
+        each = "" if sweep == 1 else " for each lane"
+        raise ValueError(f"client: got {client}, wanted 1 to {most}, the number of devices{each}")
     # Auto axes: the default, Explicit, refuses the gathers that client sampling and minibatches are made of.
-    return jax.make_mesh((client,), (CLIENT,), axis_types=(AxisType.Auto,), devices=devices[:client])
+    axes = (AxisType.Auto, AxisType.Auto)
+    return jax.make_mesh((sweep, client), (LANE, CLIENT), axis_types=axes, devices=devices[: sweep * client])
 
 
 def use_cpu_cores(count: int | None = None) -> None:
@@ -81,12 +94,10 @@ def put(tree: Any, mesh: Mesh | None, spec: PartitionSpec | None = None) -> Any:
     """Return the tree on the devices, every leaf under one spec (default: replicated)."""
     if mesh is None:
         return jax.tree.map(jnp.asarray, tree)
-    return jax.device_put(tree, NamedSharding(mesh, spec or PartitionSpec()))
-
-
-def fetch(tree: Any) -> Any:
-    """Return a tree of arrays as NumPy arrays."""
-    return jax.device_get(tree)
+    sharding = NamedSharding(mesh, spec or PartitionSpec())
+    if processes.spans(mesh):
+        return jax.tree.map(lambda x: processes.place(x, sharding), tree)
+    return jax.device_put(tree, sharding)
 
 
 def put_carry(carry: Carry, mesh: Mesh | None) -> Carry:

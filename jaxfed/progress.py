@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from jaxfed import processes
+
 
 class Pace:
     """How many rounds to hand to the device at once: as many as take about a quarter of a second, or a fixed number.
 
     Short calls keep the bar moving and Ctrl-C prompt. The length of a call changes no result and compiles nothing.
+    `seconds`: how long the last call took; `adapt` sets the next one's length by it, or by what processes agreed on.
     """
 
     def __init__(self, chunk: int | None):
@@ -21,8 +24,12 @@ class Pace:
         self.start = time.perf_counter()
 
     def __exit__(self, *_):
+        self.seconds = time.perf_counter() - self.start
+
+    def adapt(self, seconds: float) -> None:
+        """Choose the next length, twice the last or half of it, from the seconds that this took."""
         if not self.fixed:
-            self.rounds = self.rounds * 2 if time.perf_counter() - self.start < 0.25 else max(self.rounds // 2, 1)
+            self.rounds = self.rounds * 2 if seconds < 0.25 else max(self.rounds // 2, 1)
 
 
 HEADLINES = (
@@ -43,11 +50,12 @@ def headline(bar: Any, record: dict[str, np.ndarray]) -> None:
 
 
 def progress_bar(progress: bool | None, total: int, done: int = 0) -> Any:
-    """A progress bar with rounds per second and time left, `done` behind it; nothing where it is not wanted."""
+    """A progress bar with rounds per second and time left, `done` behind it; nothing where it is not wanted
+    or in another process than the first."""
     notebook = "ipykernel" in sys.modules
     wanted = (sys.stderr.isatty() or notebook) if progress is None else progress
     if notebook and find_spec("ipywidgets"):
         from tqdm.notebook import tqdm
     else:
         from tqdm import tqdm
-    return tqdm(total=total, initial=done, unit="round", disable=not wanted)
+    return tqdm(total=total, initial=done, unit="round", disable=not (wanted and processes.first()))

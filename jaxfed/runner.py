@@ -80,7 +80,8 @@ def run(
       measures: added to the data's own; one that returns a name again replaces it.
       state: start from this state of an earlier run instead of a new one; its count of rounds goes on.
       chunk: most rounds in one call of the device (default: about a quarter of a second's). Changes no result.
-      mesh: devices to shard the clients over (`parallel.mesh()`), default one.
+      mesh: devices to shard the clients over (`parallel.mesh()`), default one. Where they belong to several
+        processes, all of these must make the same call, and each gets the whole result.
       group: clients trained at once on a device (default: what suits it). Changes results by rounding only.
       progress: show a bar; default: on a terminal and in a notebook.
       checkpoint: a folder for what is needed to go on after a kill, written between calls of the device at most once
@@ -97,6 +98,7 @@ def run(
     options = (test, validation, scheduler, state, num_rounds, every, mesh)
     data, scheduler, timetable, key, seed = prepare(seed, algorithm, data, *options)
     checks.pieces(chunk, group)
+    checks.one_lane(mesh)
     attrs = describe(seed, algorithm, scheduler, num_rounds, timetable.every, mesh) | data.attributes(algorithm)
     algorithm = cast(algorithm, to_float=True)
     parts = (algorithm, scheduler, data, timetable, state, measures)
@@ -112,8 +114,8 @@ def run(
         dims = core.record_dims(key, algorithm, placed, recorded, taken, lengths)
 
         last, now, pace = timetable.rounds[-1], timetable.stops[0], Pace(chunk)
-        look = lambda carry: jax.device_get(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
-        record = lambda carry, info, now: look(carry) | jax.device_get(info) | timetable.columns(now)  # noqa: E731
+        look = lambda carry: parallel.fetch(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
+        record = lambda carry, info, now: look(carry) | parallel.fetch(info) | timetable.columns(now)  # noqa: E731
         found = keep.find(settings, timetable)
         if found is not None:
             carry = resume.restore(found.carry, jax.eval_shape(lambda: core.init(key, algorithm, placed)), key)
@@ -121,10 +123,11 @@ def run(
         else:
             carry = _start(key, algorithm, placed)
             if state is not None:
-                carry = Carry(jnp.int32(now), core.clock(key, scheduler, now), data.fit_state(state, carry.state))
+                fitted = data.fit_state(state, parallel.whole(carry.state))
+                carry = Carry(jnp.int32(now), core.clock(key, scheduler, now), fitted)
         carry = parallel.put_carry(carry, mesh)
         records = [record(carry, {}, now)] if found is None else records
-        rounds, ended = timetable.rounds[: len(records)], False
+        rounds, stop, ended = timetable.rounds[: len(records)], False, False
         done, total = now - timetable.stops[0], timetable.stops[-1] - timetable.stops[0]
         with progress_bar(progress, total, done) as bar:
             left = slice(len(records), None)
@@ -134,10 +137,13 @@ def run(
                     with pace:
                         carry, info = _advance(mesh, key, algorithm, scheduler, placed, carry, length)
                         jax.block_until_ready(info)
+                    # the same in all processes
+                    stop, seconds = parallel.agree(mesh, interrupted.is_set(), pace.seconds)
+                    pace.adapt(seconds)
                     now += length
                     bar.update(length)
                     checks.distinct("measures", dims, info)
-                    if not ended and interrupted.is_set() and (now < goal or goal < timetable.stops[-1]):
+                    if not ended and stop and (now < goal or goal < timetable.stops[-1]):
                         # what is resumed has nothing drained; at a window's end it has the record
                         more = [record(carry, info, now)] if now == goal else []
                         keep.save(carry, now, records + more, must=True)
@@ -149,9 +155,10 @@ def run(
                 records.append(record(carry, info, now))
                 rounds.append(label)
                 headline(bar, records[-1])
+                stop = bool(stop or parallel.agree(mesh, interrupted.is_set())[0])
                 if not ended:
                     finished = now == timetable.stops[-1]
-                    ended = not finished and interrupted.is_set() and timetable.ending(now) is None
+                    ended = not finished and stop and timetable.ending(now) is None
                     keep.save(carry, now, records, must=finished or ended)
                 if ended:
                     break
@@ -164,7 +171,7 @@ def run(
             warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds{more}", stacklevel=2)
         dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
         _warn_if_diverged(dataset, data.advice(algorithm))
-        return Run(dataset, data.final(algorithm, carry.state, timetable, now))
+        return Run(dataset, data.final(algorithm, parallel.whole(carry.state), timetable, now))
 
 
 def prepare(

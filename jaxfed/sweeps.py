@@ -151,8 +151,10 @@ def _play(whole: Sweep, block: Block, pace: Pace, bar: Any, interrupted: Any) ->
         with pace:
             carry, records = _call(job, load, carry, windows)
             jax.block_until_ready(records)
+        stop, seconds = parallel.agree(job.mesh, interrupted.is_set(), pace.seconds)  # the same in all processes
+        pace.adapt(seconds)
         bar.update(sum(map(abs, windows)))
-        if interrupted.is_set():
+        if stop:
             return None
         kept = [i for i, length in enumerate(windows) if length >= 0]
         by_client, others = parallel.fetch(records)

@@ -166,6 +166,11 @@ CASES = {
     "seed: got True, wanted an int or one typed key": run(seed=True),
     "seed: got Array([0, 1], dtype=uint32), wanted an int or one typed key": run(seed=jnp.array([0, 1], jnp.uint32)),
     "client: got 9, wanted 1 to 1, the number of devices": lambda: jf.parallel.mesh(9, jax.devices()[:1]),
+    "sweep: got 9, wanted 1 to 1, the number of devices": lambda: jf.parallel.mesh(None, jax.devices()[:1], sweep=9),
+    "mesh: got the axes ('x',), wanted one named": run(mesh=jax.sharding.Mesh(np.array(jax.devices()[:1]), ("x",))),
+    "coordinator: got 'here', wanted HOST:PORT": lambda: jf.parallel.start_processes("here", 2, 0),
+    "num_processes: got 0, wanted a whole number": lambda: jf.parallel.start_processes("a:1", 0, 0),
+    "process_id: got 2, wanted 0 to 1": lambda: jf.parallel.start_processes("a:1", 2, 2),
     "depth: got 0, wanted at least 1": lambda: jf.history.start(jnp.zeros(2), 0),
 }  # fmt: skip
 

@@ -76,10 +76,10 @@ def check(name):
         support.assert_trees(rest.state, sharded.state, rtol=1e-5, atol=1e-6)
 
 
-def collectives(name):
+def collectives(name, mesh):
     """[(kind, number of elements)] of the collectives in the compiled program of a sharded round."""
     algorithm, scheduler = runner.cast(CASES[name][0](), True), runner.cast(jf.horizontal.UniformCohort(7, 3))
-    mesh, key, (train, test) = jf.parallel.mesh(2), jax.random.key(0), federation()
+    key, (train, test) = jax.random.key(0), federation()
     data = train.with_parts(test).place(algorithm, scheduler, mesh, 2)
     carry = jf.parallel.put_carry(runner._start(key, algorithm, data), mesh)
     text = runner._advance.lower(mesh, key, algorithm, scheduler, data, carry, 1).compile().as_text()
@@ -113,6 +113,10 @@ def test_a_sharded_round_is_one_all_reduce(report, name, model):
     assert kind == "all-reduce" and model <= elements <= model + 8
 
 
+def test_a_mesh_with_two_lanes_is_for_a_sweep(report):
+    assert report["two lanes"] == "mesh: got 2 lanes, wanted one, parallel.mesh(client=...): only a sweep has several"
+
+
 def main():
     import tests.conftest  # noqa: F401  # the compilation cache
 
@@ -123,8 +127,12 @@ def main():
             print(f"{name}: equal")
         except Exception as error:
             print(f"{name}: {type(error).__name__} {' '.join(str(error).split())[:600]}")
+    try:
+        one("late", mesh=jf.parallel.mesh(sweep=2))
+    except ValueError as error:
+        print("two lanes:", error)
     for name in ("FedAvg-passes", "late", "Scaffold", "APFL-fedtorch"):
-        print(f"collectives of {name}: {collectives(name)}")
+        print(f"collectives of {name}: {collectives(name, jf.parallel.mesh(2))}")
 
 
 if __name__ == "__main__":

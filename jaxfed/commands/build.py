@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from jaxfed import checks, datasets, horizontal, models, parallel, steps
+from jaxfed import checks, datasets, horizontal, models, parallel, processes, steps
 from jaxfed.commands import options as o
 from jaxfed.commands.catalogue import Apfl
 from jaxfed.datasets import Arrays
@@ -18,19 +18,30 @@ from jaxfed.horizontal.server import SERVER_OPTIMIZERS
 from jaxfed.models import Model
 
 
+def start_processes(options: Any) -> None:
+    """Join the other processes, where the command's options ask for it; jax must not have started."""
+    given = getattr(options.running, "processes", o.Processes())
+    if given == o.Processes():
+        return
+    if given.coordinator is None and not given.distributed:
+        checks.fail("coordinator", "none, but a number of processes or of this one", "HOST:PORT, or --distributed")
+    parallel.start_processes(given.coordinator, given.num_processes, given.process_id)
+
+
 def start_devices(running: o.Running) -> Mesh | None:
     """Set up jax, which must not have started: float64, and a mesh over the devices (None for one)."""
     if running.x64:
         jax.config.update("jax_enable_x64", True)
     if running.devices is not None:
         checks.whole("devices", running.devices, 1)
-    if running.devices == 1:
+    if running.devices == 1 and not jax.distributed.is_initialized():
         return None
     parallel.use_cpu_cores(running.devices)
-    there = jax.device_count()
+    there = jax.local_device_count()
     if running.devices is not None and running.devices > there:
         checks.fail("devices", running.devices, f"at most {there}, the devices there are")
-    return None if there == 1 else parallel.mesh(running.devices)
+    chosen = processes.of_each(running.devices)
+    return None if len(chosen) == 1 else parallel.mesh(devices=chosen)
 
 
 def client_data(data: o.Data) -> tuple[Arrays, FedData]:

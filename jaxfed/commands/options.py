@@ -4,7 +4,7 @@ A command is a dataclass of groups (`catalogue`), and its settings file holds th
 library's fields where it has the same thing. None stands for what the help says, often another option's value.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
@@ -145,6 +145,20 @@ class Mixing:
 
 
 @dataclass(frozen=True)
+class Processes:
+    """One run in several processes, on one machine or many: start each with the same options, but for process-id."""
+
+    coordinator: Annotated[str | None, maybe("HOST:PORT", "one process")] = None
+    """Where the processes meet: the first one's machine, and a free port there."""
+    num_processes: Annotated[int | None, maybe("N", "what Slurm or Open MPI says")] = None
+    """How many processes there are."""
+    process_id: Annotated[int | None, maybe("I", "what Slurm or Open MPI says")] = None
+    """Which of them this is, from 0; process 0 alone prints and writes files."""
+    distributed: bool = False
+    """Under Slurm or Open MPI: join the processes that these started, as they tell; no other option is needed."""
+
+
+@dataclass(frozen=True)
 class Running:
     """The run."""
 
@@ -157,11 +171,12 @@ class Running:
     seed: int = 0
     """Seed of the initial model, the cohorts and the minibatches."""
     devices: Annotated[int | None, maybe("N", "every core of the CPU, or every GPU")] = None
-    """Devices that the clients are spread over."""
+    """Devices that the clients are spread over; in several processes, those of each."""
     x64: bool = False
     """Compute in float64."""
     target_accuracy: Annotated[float | None, maybe("A", "not reported")] = None
     """Report the first recorded round at which the mean test accuracy over clients is at least A, and the bytes."""
+    processes: Processes = field(default_factory=Processes)
 
 
 @dataclass(frozen=True)

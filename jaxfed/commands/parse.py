@@ -14,7 +14,7 @@ import tyro
 
 from jaxfed.commands import settings
 from jaxfed.commands.catalogue import COMMANDS, Vfb2
-from jaxfed.commands.options import Long, Output, Start
+from jaxfed.commands.options import Long, Output, Processes, Start
 from jaxfed.commands.vertical_options import Export, Length
 
 USAGE = """usage: jaxfed COMMAND [OPTIONS]
@@ -67,8 +67,10 @@ def _other_defaults(name: str, options: Any) -> Any:
 
 
 def _without_ends(earlier: Any, options: Any) -> Any:
-    """Return an earlier run's settings without its files, and without its length where another is given."""
+    """Return an earlier run's settings without its files and processes, without its length where another is given."""
     fresh: dict[str, Any] = {"output": Output(), "start": Start(), "long": Long()}
+    if hasattr(earlier.running, "processes"):
+        fresh["running"] = dataclasses.replace(earlier.running, processes=Processes())
     if isinstance(earlier, Vfb2):
         fresh["export"] = Export()
         if dataclasses.replace(options.length, every=None) != Length():

@@ -7,7 +7,7 @@ from typing import Any
 import xarray as xr
 
 import jaxfed as jf
-from jaxfed import checks, interrupts, results
+from jaxfed import checks, interrupts, processes, results
 from jaxfed.commands import build, long, report, settings, vertical, vertical_schedule
 from jaxfed.commands import options as o
 from jaxfed.commands.figure import run_figure
@@ -40,18 +40,21 @@ def train(command: str, options: Any) -> int:
     What is done is kept then. With a folder for checkpoints SIGTERM raises `interrupts.Preempted`, whose status is 75.
     """
     fixed = vertical.FIXED if command == "vfb2" else FIXED
-    start = _start(options, fixed)
-    if command == "vfb2":
-        options, arguments, algorithm = _prepare_vertical(options)
-    else:
-        arguments, model = _prepare(options)
-        algorithm = build.algorithm(command, options, model)
-    arguments |= long.arguments(command, options)
+    build.start_processes(options)
+    with processes.together():
+        start = _start(options, fixed)
+        if command == "vfb2":
+            options, arguments, algorithm = _prepare_vertical(options)
+        else:
+            arguments, model = _prepare(options)
+            algorithm = build.algorithm(command, options, model)
+        arguments |= long.arguments(command, options)
     with interrupts.deferred(preemption=True) as interrupted:  # until the files are written
         run = jf.run(options.running.seed, algorithm, state=None if start is None else start.state, **arguments)
-        if options.output.out is not None:
-            run.save(options.output.out, overwrite=True)
-        _finish(command, options, run.dataset)
+        with processes.together():
+            if options.output.out is not None and processes.first():
+                run.save(options.output.out, overwrite=True)
+            _finish(command, options, run.dataset)
     if _complete(options, run.dataset):
         return 0
     return TERMINATED if interrupted.preempted else INTERRUPTED
@@ -64,16 +67,19 @@ def compare(options: Any) -> int:
     if not options.algorithms:
         checks.fail("algorithms", "none", "at least one")
     checks.whole("seeds", options.seeds, 1)
-    arguments, model = _prepare(options)
-    data = arguments.pop("data")
-    algorithms = {name: build.algorithm(name, options, model) for name in options.algorithms}
+    build.start_processes(options)
+    with processes.together():
+        arguments, model = _prepare(options)
+        data = arguments.pop("data")
+        algorithms = {name: build.algorithm(name, options, model) for name in options.algorithms}
     parts = dict(test=data.test, validation=data.validation)
     with interrupts.deferred():  # until the files are written
         ds = compare_algorithms(algorithms, options.running.seed, data.train, seeds=options.seeds, **parts, **arguments)
-        if options.output.out is not None:
-            (Path(options.output.out) / STATE).unlink(missing_ok=True)
-            results.save_dataset(ds, Path(options.output.out) / RESULTS)
-        _finish("compare", options, ds)
+        with processes.together():
+            if options.output.out is not None and processes.first():
+                (Path(options.output.out) / STATE).unlink(missing_ok=True)
+                results.save_dataset(ds, Path(options.output.out) / RESULTS)
+            _finish("compare", options, ds)
     return 0 if ds.sizes["algorithm"] == len(algorithms) else INTERRUPTED
 
 
@@ -137,7 +143,7 @@ def refuse(options: Any) -> None:
 
 def _make(output: o.Output) -> None:
     """Make the folder; ValueError, now rather than after the run, where that can't be done."""
-    if output.out is None:
+    if output.out is None or not processes.first():
         return
     try:
         Path(output.out).mkdir(parents=True, exist_ok=True)
@@ -162,7 +168,9 @@ def _start(options: Any, fixed: dict[str, tuple[str, ...]]) -> jf.Run | None:
 
 
 def _finish(command: str, options: Any, ds: xr.Dataset) -> None:
-    """Save settings and figure, print the table."""
+    """Save settings and figure, print the table: the first of several processes does."""
+    if not processes.first():
+        return
     out = options.output.out
     if out is not None:
         settings.save(command, options, out)

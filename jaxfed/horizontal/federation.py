@@ -100,8 +100,10 @@ class FedData(NamedTuple):
 
     def coords(self) -> dict[str, Any]:
         """Return the coordinates of a Dataset: the clients' numbers, and how many rows they have of each part."""
-        sizes = {f"{name}_size": ("client", np.asarray(part.size)) for name, part in self.parts().items()}
-        return {"client": np.asarray(self.train.id)} | sizes
+        sizes = {
+            f"{name}_size": ("client", np.asarray(parallel.fetch(part.size))) for name, part in self.parts().items()
+        }
+        return {"client": np.asarray(parallel.fetch(self.train.id))} | sizes
 
     def attributes(self, algorithm: Any) -> dict[str, Any]:
         """Return what a Dataset should say of the run: the bytes that a client's visit moves, both ways together."""
