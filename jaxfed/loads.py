@@ -86,7 +86,9 @@ def shape_of(
     # with fewer points than lanes a device takes, more devices share them out
     points = balanced(num_points, min(most, max(-(-num_points * num_seeds // devices), 1)))
     seeds = 1
-    if mode == VMAP and not own_keys and points == num_points:
+    # each seed has cohorts of its own: on devices that share clients out, loops over them would differ in length
+    alone = own_keys or (mesh is not None and mesh.shape.get(parallel.CLIENT, 1) > 1)
+    if mode == VMAP and not alone and points == num_points:
         seeds = balanced(num_seeds, max(min(most // points, -(-num_seeds // devices)), 1))
     return Shape(mode, points, seeds, 1, devices, own_keys)
 
@@ -117,13 +119,14 @@ def _duration(seconds: float) -> str:
 
 def bytes_of(job: Job) -> int:
     """Return the bytes that a load takes on each device, as its compiled program says: data, states, scratch."""
-    compiled = _lowered(job).compile()
+    compiled = lowered(job).compile()
     sizes = compiled.memory_analysis()
     kept = sizes.argument_size_in_bytes + sizes.output_size_in_bytes - sizes.alias_size_in_bytes
     return int(kept + sizes.temp_size_in_bytes)
 
 
-def _lowered(job: Job) -> Any:
+def lowered(job: Job) -> Any:
+    """Return the program that plays a load, lowered: `.compile()` tells its memory and its text."""
     first = load(job, blocks(job.shape, job.num_points, job.num_seeds)[0])
     carry = jax.eval_shape(lambda s, b: lanes.start(job.mesh, job.shape, job.paths, s, b), job.settings, first)
     carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), carry)

@@ -11,6 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 
 import jaxfed as jf
 from jaxfed.cli import main as main_alone
@@ -76,6 +77,9 @@ def test_two_processes_are_one_run(devices, alone, tmp_path):
     # Ctrl-C came to the second process only
     cut = [jf.load(tmp_path / f"cut{i}").dataset for i in range(2)]
     assert cut[0].identical(cut[1]) and cut[0]["round"].values.tolist() == [0, 1]
+    swept = [xr.load_dataset(tmp_path / f"sweep{i}.nc", engine="h5netcdf") for i in range(2)]
+    assert swept[0].identical(swept[1])  # lanes spread over both
+    xr.testing.assert_allclose(swept[0].drop_attrs(), test_sharding.sweep(None).drop_attrs(), rtol=2e-5, atol=1e-5)
     ((kind, elements),) = ast.literal_eval(done[1][1].split("collectives of a round: ")[1])
     assert kind == "all-reduce" and 15 <= elements <= 23  # the model's 15 parameters, and a few scalars
 
@@ -131,6 +135,9 @@ def main(port, devices, folder, number):
         if number == 1:
             interrupted.set()
         one(mesh, chunk=1).save(f"{folder}/cut{number}")
+    test_sharding.sweep(jf.parallel.mesh(client=1, sweep=2 * devices)).to_netcdf(
+        f"{folder}/sweep{number}.nc", engine="h5netcdf"
+    )
     print("collectives of a round:", test_sharding.collectives("FedAvg-passes", mesh))
 
 

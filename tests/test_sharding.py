@@ -10,9 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 import jaxfed as jf
-from jaxfed import runner
+from jaxfed import loads, runner, sweep_setup
 from tests import support
 
 # two devices; and little optimization, as these programs take far longer to compile than to run
@@ -82,7 +83,11 @@ def collectives(name, mesh):
     key, (train, test) = jax.random.key(0), federation()
     data = train.with_parts(test).place(algorithm, scheduler, mesh, 2)
     carry = jf.parallel.put_carry(runner._start(key, algorithm, data), mesh)
-    text = runner._advance.lower(mesh, key, algorithm, scheduler, data, carry, 1).compile().as_text()
+    return found_in(runner._advance.lower(mesh, key, algorithm, scheduler, data, carry, 1).compile().as_text())
+
+
+def found_in(text):
+    """[(kind, number of elements)] of the collectives in a program's text."""
     kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
     found = re.findall(rf"= (.*?) ({kinds})(?:-start)?\(", text)
     dims = [[d.split(",") for d in re.findall(r"\w\d+\[([\d,]*)\]", shapes)] for shapes, _ in found]
@@ -117,6 +122,35 @@ def test_a_mesh_with_two_lanes_is_for_a_sweep(report):
     assert report["two lanes"] == "mesh: got 2 lanes, wanted one, parallel.mesh(client=...): only a sweep has several"
 
 
+@pytest.mark.parametrize("axis", ["sweep", "client"])
+def test_a_sweep_on_a_mesh_is_the_sweep_on_one_device(report, axis):
+    assert report[f"sweep over {axis}"] == "equal"
+
+
+def test_lanes_exchange_nothing_and_a_round_of_sharded_lanes_is_one_all_reduce(report):
+    assert report["collectives over lanes"] == "[]"
+    found = ast.literal_eval(report["collectives of lanes over clients"])
+    # one for a round's sums of all lanes, and one number a lane in a record: whether it is finite
+    assert [kind for kind, _ in found] == ["all-reduce"] * 2
+    assert [size // LANES for _, size in found] == [19, 1]
+
+
+LANES = 6
+
+
+def sweep(mesh, collect=False):
+    """A sweep of six points under three seeds, or the collectives of its program."""
+    train, test = federation()
+    axes = {"alpha": [0.0, 0.25, 1.0], "lr": [0.05, 0.1]}
+    algorithm = jf.APFL(support.softmax(), adaptive=True, **support.BATCH)
+    given = {"scheduler": jf.horizontal.UniformCohort(7, 3), "num_rounds": 4, "every": 2}
+    if not collect:
+        return jf.sweep(0, algorithm, train, test=test, axes=axes, seeds=3, mesh=mesh, progress=False, **given)
+    options = (test, None, *given.values(), None, False, None, None, mesh, None, None)
+    whole = sweep_setup.prepare(0, algorithm, train, axes, 3, *options)
+    return found_in(loads.lowered(whole.job).compile().as_text())
+
+
 def main():
     import tests.conftest  # noqa: F401  # the compilation cache
 
@@ -131,6 +165,12 @@ def main():
         one("late", mesh=jf.parallel.mesh(sweep=2))
     except ValueError as error:
         print("two lanes:", error)
+    plain = sweep(None).drop_attrs()
+    for axis in ("sweep", "client"):
+        mesh = jf.parallel.mesh(sweep=2) if axis == "sweep" else jf.parallel.mesh(2)
+        xr.testing.assert_allclose(sweep(mesh).drop_attrs(), plain, rtol=2e-5, atol=1e-5)
+        print(f"sweep over {axis}: equal")
+        print(f"collectives {'over lanes' if axis == 'sweep' else 'of lanes over clients'}: {sweep(mesh, True)}")
     for name in ("FedAvg-passes", "late", "Scaffold", "APFL-fedtorch"):
         print(f"collectives of {name}: {collectives(name, jf.parallel.mesh(2))}")
 
