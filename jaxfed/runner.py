@@ -15,6 +15,7 @@ from jax.sharding import Mesh
 
 from jaxfed import checkpoint, checks, core, interrupts, parallel, results
 from jaxfed.progress import Pace, headline, progress_bar
+from jaxfed.sinks import Feed
 from jaxfed.types import Carry, Measure, Timetable
 
 
@@ -62,6 +63,7 @@ def run(
     mesh: Mesh | None = None,
     group: int | None = None,
     progress: bool | None = None,
+    sinks: Sequence[Any] = (),
 ) -> Run:
     """Run an algorithm for `num_rounds` rounds and record it before the first and after every `every` rounds.
 
@@ -79,6 +81,7 @@ def run(
       mesh: devices to shard the clients over (`parallel.mesh()`), default one.
       group: clients trained at once on a device (default: what suits it). Changes results by rounding only.
       progress: show a bar; default: on a terminal and in a notebook.
+      sinks: fed with each record while the run goes on (`jaxfed.sinks`); one that fails is given up with a warning.
 
     Returns a Run. Ctrl-C ends the round at hand and returns what is finished. A run that diverges is not stopped: its
     variable `finite` says from where on, and a warning does too.
@@ -108,6 +111,8 @@ def run(
         rounds, now, pace = timetable.rounds[:1], timetable.stops[0], Pace(chunk)
         look = lambda carry: jax.device_get(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
         records = [look(carry) | timetable.columns(now)]
+        feed = Feed(sinks, data, dims)
+        feed(rounds[0], records[0])
         with progress_bar(progress, timetable.stops[-1] - now) as bar:
             for label, goal in zip(timetable.rounds[1:], timetable.stops[1:], strict=True):
                 while now < goal:
@@ -125,6 +130,7 @@ def run(
                 records.append(look(carry) | jax.device_get(info) | timetable.columns(now))
                 rounds.append(label)
                 headline(bar, records[-1])
+                feed(label, records[-1])
                 if interrupted.is_set():
                     break
         if rounds[-1] < last:

@@ -73,6 +73,14 @@ def _prepare(options: Any) -> tuple[dict[str, Any], jf.Model]:
     checks.whole("seed", running.seed, 0)
     checks.rounds(running.rounds, running.every)
     refuse(options.output)
+    prepared = horizontal(options)
+    make(options.output)
+    return prepared
+
+
+def horizontal(options: Any) -> tuple[dict[str, Any], jf.Model]:
+    """Return the arguments of a run, and the model, with jax set up for them."""
+    running = options.running
     mesh = build.start_devices(running)
     arrays, data = build.client_data(options.data)
     if running.target_accuracy is not None and arrays.num_classes == 0:
@@ -85,16 +93,14 @@ def _prepare(options: Any) -> tuple[dict[str, Any], jf.Model]:
         "mesh": mesh,
         "progress": False if options.output.quiet else None,
     }
-    model = build.model(options.net, arrays)
-    _make(options.output)
-    return arguments, model
+    return arguments, build.model(options.net, arrays)
 
 
 def _prepare_vertical(options: Any) -> tuple[Any, dict[str, Any], Any]:
     """Return settled options, the arguments of a vertical run, its algorithm. Writes the schedule if that is wanted."""
     refuse(options.output)
     options, arguments, algorithm = vertical.prepare(options)
-    _make(options.output)
+    make(options.output)
     if options.export.export_schedule is not None:
         vertical_schedule.export(options.export.export_schedule, arguments, algorithm)
     return options, arguments, algorithm
@@ -119,7 +125,7 @@ def refuse(output: o.Output) -> None:
         raise FileExistsError(f"out: got {folder}, which holds {held[0]} already; wanted another, or --overwrite")
 
 
-def _make(output: o.Output) -> None:
+def make(output: o.Output) -> None:
     """Make the folder; ValueError, now rather than after the run, where that can't be done."""
     if output.out is None:
         return

@@ -1,0 +1,163 @@
+"""Run a sweep: from the options to its axes, and to its files; the same line goes on with what was stopped."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from jaxfed import checks, results, steps, sweeps
+from jaxfed.commands import build, settings, sweep_report, train, vertical
+from jaxfed.commands.catalogue import COMMANDS
+from jaxfed.commands.figure import sweep_figure
+from jaxfed.commands.sweep_options import SWEPT
+from jaxfed.commands.train import FIGURE, RESULTS, STATE
+
+# options that change no result, so a sweep may go on under others
+FREE = {"output": ("out", "overwrite", "quiet"), "sweep": ("batch", "memory", "dry_run", "config", "by", "top")}
+
+
+def sweep(command: str, options: Any) -> int:
+    """Run one sweep, or say what it would take, and return the exit status: 0, or 130 after Ctrl-C."""
+    name, wanted, folder = command.removeprefix("sweep "), options.sweep, options.output.out
+    check(options)
+    refuse(command, options)
+    point, axes = split(name, options)
+    if name == "vfb2":
+        point, arguments, algorithm = vertical.prepare(point)
+    else:
+        arguments, model = train.horizontal(point)
+        algorithm = decaying(build.algorithm(name, point, model), options)
+        data = arguments["data"]
+        arguments |= {"data": data.train, "test": data.test, "validation": data.validation}
+    if wanted.by is not None and "validation" in wanted.by.split("_") and arguments.get("validation") is None:
+        checks.fail("by", repr(wanted.by), "a quantity of training rows, or --validation F to set rows aside")
+    memory = None if wanted.memory is None else int(1e9 * wanted.memory)
+    arguments |= {"axes": axes, "seeds": wanted.seeds, "batch": wanted.batch, "memory": memory}
+    seed, data = options.running.seed, arguments.pop("data")
+    if wanted.dry_run:
+        print(sweep_report.title(command, options))
+        print(sweeps.estimate(seed, algorithm, data, **arguments))
+        return 0
+    train.make(options.output)
+    if folder is not None:
+        if options.output.overwrite:
+            clear(Path(folder))
+        settings.save(command, options, folder)  # first: the same line must know the folder as its own
+    ds = sweeps.sweep(seed, algorithm, data, out=folder, **arguments)
+    _finish(command, options, ds)
+    return 0
+
+
+def check(options: Any) -> None:
+    """Raise ValueError, with the option's name, for what no sweep can have."""
+    wanted, running = options.sweep, options.running
+    checks.whole("seeds", wanted.seeds, 1)
+    checks.whole("seed", running.seed, 0)
+    checks.whole("top", wanted.top, 1)
+    if wanted.batch is not None:
+        checks.whole("batch", wanted.batch, 1)
+    if wanted.memory is not None and not wanted.memory > 0:
+        checks.fail("memory", f"{wanted.memory:g}", "more than 0 GB")
+    if wanted.by is not None:
+        results.is_least(wanted.by)
+    if hasattr(running, "rounds"):
+        checks.rounds(running.rounds, running.every)
+
+
+def swept(options: Any) -> dict[str, tuple[str, tuple[float, ...]]]:
+    """Return the options that may have several values, as name to (its group, its values)."""
+    groups = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
+    return {name: (g, getattr(group, name)) for name in SWEPT for g, group in groups.items() if hasattr(group, name)}
+
+
+def split(name: str, options: Any) -> tuple[Any, dict[str, list[float]]]:
+    """Return the options of one run, with the first value of each, and the axes: field path to values.
+
+    A vertical sweep without an lr gets that of the largest l2, for all points alike.
+    """
+    axes: dict[str, list[float]] = {}
+    first: dict[str, dict[str, Any]] = {}
+    path_of = {"l2": "objective.l2" if name == "vfb2" else "model.l2", "lr_decay": "lr.rate"}
+    if _decays(options):
+        path_of["lr"] = "lr.value"
+    for field, (group, values) in swept(options).items():
+        default = next(f.default for f in dataclasses.fields(getattr(options, group)) if f.name == field)
+        if not values and default:
+            checks.fail(field, "nothing", "at least one number")
+        twice = [value for i, value in enumerate(values) if value in values[:i]]
+        if twice:
+            checks.fail(field, f"{twice[0]:g} twice", "each value once")
+        first.setdefault(group, {})[field] = max(values) if field == "l2" else values[0] if values else None
+        if len(values) > 1:
+            axes[path_of.get(field, field)] = list(values)
+    groups = {}
+    for f in dataclasses.fields(COMMANDS[name]):
+        if dataclasses.is_dataclass(f.type) and hasattr(options, f.name):
+            given = {k.name: getattr(getattr(options, f.name), k.name) for k in dataclasses.fields(f.type)
+                     if hasattr(getattr(options, f.name), k.name)}  # fmt: skip
+            groups[f.name] = f.type(**given | first.get(f.name, {}))  # pyright: ignore[reportCallIssue]
+    return COMMANDS[name](**groups), axes
+
+
+def decaying(algorithm: Any, options: Any) -> Any:
+    """Return the algorithm with a schedule as its lr, where some point's decays: all points have one form."""
+    if not _decays(options) or not hasattr(options, "local"):
+        return algorithm
+    local = options.local
+    checks.numbers("lr_decay", local.lr_decay, 0)
+    return algorithm.replace(lr=steps.ExponentialDecay(local.lr[0], local.lr_decay[0]))
+
+
+def _decays(options: Any) -> bool:
+    return any(decay != 1 for decay in getattr(getattr(options, "local", None), "lr_decay", ()))
+
+
+def refuse(command: str, options: Any) -> None:
+    """Raise ValueError or FileExistsError where the folder holds anything but this sweep (without overwrite)."""
+    output = options.output
+    if output.out is None or output.overwrite or not (Path(output.out) / settings.NAME).exists():
+        train.refuse(output)
+        return
+    had, earlier = settings.load(output.out)
+    if had != command:
+        checks.fail("out", f"{output.out}, which holds a run of {had!r}", "another, or --overwrite")
+    differing = []
+    for f in dataclasses.fields(options):
+        one, other = getattr(earlier, f.name), getattr(options, f.name)
+        for k in dataclasses.fields(one):
+            was, now = getattr(one, k.name), getattr(other, k.name)
+            if k.name not in FREE.get(f.name, ()) and was != now:
+                differing.append(f"{k.name} {was} in place of {now}")
+    if differing:
+        checks.fail("out", f"{output.out}, whose sweep has {', '.join(differing)}", "the same, another, or --overwrite")
+
+
+def clear(folder: Path) -> None:
+    """Remove the files of an earlier sweep or run from a folder."""
+    for name in (RESULTS, STATE, settings.NAME, FIGURE):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _finish(command: str, options: Any, ds: xr.Dataset) -> None:
+    """Save results and figure, print the table."""
+    out, wanted = options.output.out, options.sweep
+    if out is not None:
+        results.save_dataset(ds, Path(out) / RESULTS)
+    if not options.output.quiet:
+        print(sweep_report.title(command, options))
+        print(sweep_report.table(ds, wanted.by, wanted.top))
+        print("not saved: no --out was given" if out is None else f"saved in {out}")
+    if out is not None:
+        sweep_figure(ds, wanted.by).savefig(Path(out) / FIGURE, dpi=150)
+
+
+def show(folder: str, ds: xr.Dataset, by: str | None, top: int | None) -> int:
+    """Print a saved sweep's table again, draw its figure anew, and return 0. One saved from Python has no title."""
+    if (Path(folder) / settings.NAME).is_file():
+        command, ran = settings.load(folder)
+        by, top = ran.sweep.by if by is None else by, ran.sweep.top if top is None else top
+        print(sweep_report.title(command, ran))
+    print(sweep_report.table(ds, by, 10 if top is None else top))
+    sweep_figure(ds, by).savefig(Path(folder) / FIGURE, dpi=150)
+    return 0
