@@ -27,8 +27,9 @@ def heat_map(da: xr.DataArray, x: str, y: str, ax: Any = None, *, best: str | No
     ax = drawing.axes(ax, (1.8 + 0.62 * min(values.shape[1], 12), 1.3 + 0.42 * min(values.shape[0], 12)))
     ax.set_facecolor("0.8")
     shown = ax.imshow(values, aspect="auto", origin="lower", cmap="cividis")
-    ax.set_xticks(range(values.shape[1]), [drawing.short(v) for v in da[x].values])
-    ax.set_yticks(range(values.shape[0]), [drawing.short(v) for v in da[y].values])
+    for which, dim in (("x", x), ("y", y)):
+        ticks = range(0, da.sizes[dim], -(-da.sizes[dim] // (2 * LABELLED)))
+        getattr(ax, f"set_{which}ticks")(ticks, [drawing.short(da[dim].values[i]) for i in ticks])
     ax.set(xlabel=axis_name(x), ylabel=axis_name(y))
     bar = ax.figure.colorbar(shown, ax=ax, label=drawing.words(str(da.name)) if da.name else None, pad=0.02)
     bar.outline.set_visible(False)
@@ -79,8 +80,9 @@ def along(
       label: write each value of `by` at the end of its line.
       style, color: the line's, `color` where there is no `by`.
 
-    Positive values that span a factor of ten or more are spaced by their logarithms, what is no number evenly. Lanes
-    that diverged leave gaps. Raises ValueError for what is not recorded, and for axes that are left over.
+    Positive values that span a factor of ten or more are spaced by their logarithms, what is no number evenly. A
+    point with a seed that diverged is left out. Raises ValueError for what is not recorded, and for axes that are left
+    over.
     """
     if band is not None:
         checks.one_of("band", band, ("std", "range"))
@@ -88,6 +90,7 @@ def along(
     for field, dim in (("x", x), *([("by", by)] if by is not None else [])):
         checks.one_of(field, dim, list(axes))
     values = lane_values(ds, name, round)
+    values = values.where(values.notnull().all("seed"))  # a mean of those that survived would be too good
     values = values.squeeze([dim for dim in axes if dim not in (x, by) and values.sizes[dim] == 1], drop=True)
     if extra := [str(dim) for dim in values.dims if dim not in (x, by, "seed")]:
         checks.fail("ds", f"the further axes {', '.join(extra)}", "one value of each (ds.isel), or one of them as `by`")

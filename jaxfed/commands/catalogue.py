@@ -30,6 +30,7 @@ class Apfl:
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class FedAvg:
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class LocalOnly:
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class FineTuned:
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ class Scaffold:
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ class Vfb2:
     running: v.VerticalRunning = _group(v.VerticalRunning)
     start: o.Start = _group(o.Start)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
     export: v.Export = _group(v.Export)
 
 

@@ -100,8 +100,10 @@ def _by_round(ds: xr.Dataset, name: str, ax: Any, by: str | None = None) -> None
     values = found[name] if name in found else found[f"{name}_mean_over_clients"]
     if "finite" in found:
         values = values.where(found["finite"].astype(bool))
+    if "seed" in values.dims:
+        values = values.where(values.notnull().all("seed"))
     one = xr.Dataset({name: values.drop_vars([c for c in values.coords if c != "round"])})
     if by is not None:
-        one = one.assign_coords({by: sweep_plots.labels(ds, by)})
+        one = one.assign_coords({by: [f"{sweep_plots.axis_name(by)} {text}" for text in sweep_plots.labels(ds, by)]})
     plots.curves(one.assign_coords(time=one["round"]), name, by, ax)
     drawing.value_axis(ax, "y", [name])

@@ -14,7 +14,7 @@ import tyro
 
 from jaxfed.commands import settings
 from jaxfed.commands.catalogue import COMMANDS, Vfb2, class_of
-from jaxfed.commands.options import Output, Start
+from jaxfed.commands.options import Output, Start, Track
 from jaxfed.commands.sweep_options import SWEPT
 from jaxfed.commands.sweep_words import sweep_words
 from jaxfed.commands.vertical_options import Export, Length
@@ -73,7 +73,7 @@ def _other_defaults(name: str, options: Any) -> Any:
 
 def _without_ends(earlier: Any, options: Any) -> Any:
     """Return an earlier run's settings without its files, and without its length where another is given."""
-    fresh: dict[str, Any] = {"output": Output(), "start": Start()}
+    fresh: dict[str, Any] = {"output": Output(), "start": Start(), "track": Track()}
     if isinstance(earlier, Vfb2):
         fresh["export"] = Export()
         if dataclasses.replace(options.length, every=None) != Length():

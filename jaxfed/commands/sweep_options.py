@@ -52,7 +52,7 @@ class Output(o.Output):
     out: Annotated[str | None, o.maybe("FOLDER", "nothing is saved")] = None
     """Folder for results.nc, settings.json and figure.png."""
     overwrite: bool = False
-    """Replace the sweep with other settings that the folder holds."""
+    """Start anew, and replace the results that the folder holds."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def table(ds: xr.Dataset, by: str | None = None, top: int | None = 10) -> str:
     rows = [[*map(axis_name, axes), *map(_short, quantities)]]
     lost = bool((frame["diverged"] > 0).any())
     rows[0] += ["diverged"] if lost else []
-    for _, row in shown.iterrows():
+    for row in shown.to_dict("records"):
         cells = [drawing.short(row[path]) for path in axes]
         cells += [_figure(row[name], row[f"{name}_std"]) for name in quantities]
         rows.append([*cells, *([_lost(row)] if lost else [])])
@@ -67,7 +67,7 @@ def _head(ds: xr.Dataset, by: str, frame: pd.DataFrame) -> list[str]:
     points, lanes = int((frame["diverged"] > 0).sum()), int(frame["diverged"].sum())
     if lanes:
         runs = len(frame) * int(frame["seeds"].iloc[0])
-        lines.append(f"diverged: {lanes} of {runs} runs; the {points} settings with one have no mean and come last")
+        lines.append(f"diverged: {lanes} of {runs} runs; settings with one ({points}) have no mean and come last")
     return lines
 
 
@@ -78,7 +78,7 @@ def _edges(ds: xr.Dataset, frame: pd.DataFrame, by: str) -> list[str]:
         return lines
     for path in _paths(ds):
         values, best = np.unique(frame[path]), frame[path].iloc[0]
-        if axis_name(path).endswith("lr") and len(values) > 1 and best in (values[0], values[-1]):
+        if axis_name(path).endswith("lr") and len(values) > 2 and best in (values[0], values[-1]):
             which = "least" if best == values[0] else "greatest"
             lines.append(f"the best {axis_name(path)}, {best:g}, is the {which} that was tried")
     return lines
@@ -97,5 +97,5 @@ def _figure(mean: float, deviation: float) -> str:
     return f"{mean:.4f}" + (f" +- {deviation:.4f}" if np.isfinite(deviation) else "")
 
 
-def _lost(row: pd.Series) -> str:
+def _lost(row: dict) -> str:
     return f"{row['diverged']} of {row['seeds']}" if row["diverged"] else "-"

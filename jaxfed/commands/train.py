@@ -11,6 +11,7 @@ from jaxfed import checks, interrupts, results
 from jaxfed.commands import build, report, settings, vertical, vertical_schedule
 from jaxfed.commands import options as o
 from jaxfed.commands.figure import run_figure
+from jaxfed.commands.tracking import tracking
 
 RESULTS, STATE, FIGURE = "results.nc", "state.pkl", "figure.png"
 INTERRUPTED = 130
@@ -35,8 +36,9 @@ def train(command: str, options: Any) -> int:
     else:
         arguments, model = _prepare(options)
         algorithm = build.algorithm(command, options, model)
-    with interrupts.deferred():  # until the files are written
-        run = jf.run(options.running.seed, algorithm, state=None if start is None else start.state, **arguments)
+    state = None if start is None else start.state
+    with tracking(options.track) as sinks, interrupts.deferred():  # until the files are written
+        run = jf.run(options.running.seed, algorithm, state=state, sinks=sinks, **arguments)
         if options.output.out is not None:
             run.save(options.output.out, overwrite=True)
         _finish(command, options, run.dataset)
