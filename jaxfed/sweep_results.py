@@ -189,7 +189,7 @@ def to_frame(ds: xr.Dataset) -> pd.DataFrame:
     paths = [path for dim, some in axes.items() for path in (some if some[0] in frame else [dim])]
     labels = [n for n in (*paths, "algorithm", "seed", "round", "time") if n in frame]
     places = [dim for dim in axes if dim not in paths and dim not in ds.coords]  # numbers of points that have values
-    return frame[[*labels, *(name for name in frame if name not in (*labels, *places))]]
+    return frame.reindex(columns=[*labels, *(name for name in frame if name not in (*labels, *places))])
 
 
 def _chosen(ds: xr.Dataset, by: str | None, allow_test: bool) -> str:

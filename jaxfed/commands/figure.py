@@ -79,10 +79,12 @@ def sweep_figure(ds: xr.Dataset, by: str | None = None) -> Any:
         values = results.lane_values(some, by).isel({dim: 0 for dim in fixed}).mean("seed", skipna=False)
         values = values.assign_coords({dim: sweep_plots.labels(ds, dim) for dim in (x, y)})
         plots.heat_map(values, x, y, left, best=sweep_plots.better(by))
-        left.set_title("framed: the best", loc="left", fontsize="small")
+        lost = "; grey: diverged" if values.isnull().any() else ""
+        left.set_title(f"framed: the best{lost}", loc="left", fontsize="small")
         sweep_plots.along(some, shown[0], x, y, right)
     else:
-        names = list(dict.fromkeys((by, *shown)))
+        alike = by.rpartition("_")[2] == shown[0].rpartition("_")[2]
+        names = list(dict.fromkeys((by, *shown))) if alike else [by]
         for style, name in zip(drawing.STYLES, names, strict=False):
             sweep_plots.along(some, name, axes[0], ax=left, style=style, color="C0")
         drawing.style_legend(left, names)
@@ -106,4 +108,5 @@ def _by_round(ds: xr.Dataset, name: str, ax: Any, by: str | None = None) -> None
     if by is not None:
         one = one.assign_coords({by: [f"{sweep_plots.axis_name(by)} {text}" for text in sweep_plots.labels(ds, by)]})
     plots.curves(one.assign_coords(time=one["round"]), name, by, ax)
+    ax.set_xlabel("tick" if "dominated_updates" in ds else "communication round")
     drawing.value_axis(ax, "y", [name])

@@ -64,10 +64,11 @@ def _head(ds: xr.Dataset, by: str, frame: pd.DataFrame) -> list[str]:
         lines.append("chosen on TRAINING rows, which favours overfitting: no validation rows were used")
     if by.endswith(("loss", "objective")) and any(path.endswith("l2") for path in _paths(ds)):
         lines.append("l2 is varied, and is part of this quantity: points with less of it look better")
-    points, lanes = int((frame["diverged"] > 0).sum()), int(frame["diverged"].sum())
-    if lanes:
+    lost = frame["diverged"].to_numpy()
+    if lost.any():
         runs = len(frame) * int(frame["seeds"].iloc[0])
-        lines.append(f"diverged: {lanes} of {runs} runs; settings with one ({points}) have no mean and come last")
+        those = f"settings with one ({np.count_nonzero(lost)}) have no mean and come last"
+        lines.append(f"diverged: {lost.sum()} of {runs} runs; {those}")
     return lines
 
 
