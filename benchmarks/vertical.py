@@ -4,8 +4,8 @@
     python -m benchmarks.vertical dense sparse        # parts: dense, sweep, delays, sparse, ring, queue
 
 All replay the same table of ticks (`BilevelAsync`, link 0.3, jitter 10 %) with the same samples in float32. numba's
-loop sends early too and is specialised to its shapes; "plain" is the same without fastmath. It is given its samples,
-jaxfed draws them in the run. Alternatives take turns; a figure is the shortest of the turns, in brackets the median.
+loop sends early too and is compiled for its shapes, with fastmath; "plain" is the same for any shapes and without
+fastmath, what one would write. It is given its samples, jaxfed draws them in the run. Alternatives take turns; a figure is the shortest of the turns, in brackets the median.
 SVRG's full passes are in both. A ratio is numba's time over jaxfed's: above 1 jaxfed is faster.
 """
 
@@ -113,7 +113,8 @@ def cell(found, scale):
 
 def compare(title, case, turns, numpy_loop=False, other=None):
     """Print a line: jaxfed, numba, numba without fastmath, ratios; and check that all end at the same weights."""
-    replays = {"jaxfed": case.jaxfed(), "numba": case.numba(), "plain": case.numba(fastmath=False)}
+    plain = {"fastmath": False} | ({"fixed": False} if hasattr(case.party.blocks, "x") else {})
+    replays = {"jaxfed": case.jaxfed(), "numba": case.numba(), "plain": case.numba(**plain)}
     found, results = take_turns(replays, turns)
     ours = np.asarray(results["jaxfed"])
     gap = np.abs(ours.reshape(results["numba"].shape) - results["numba"]).max()

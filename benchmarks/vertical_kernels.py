@@ -1,7 +1,8 @@
 """The compiled loops of `vertical_numba`: one event after another, in the tick semantics of `vertical_loops`.
 
-Shapes, methods and ring lengths are constants of a compiled loop, a sample's features are stored together for all
-parties, nothing is allocated inside, and with `fastmath` sums may be reassociated into vector instructions.
+Methods are constants of a compiled loop, and with `fixed` shapes and ring lengths too; a sample's features are stored
+together for all parties, nothing is allocated inside, and with `fastmath` sums may be reassociated into vector
+instructions.
 """
 
 import functools
@@ -53,13 +54,18 @@ def full_pass(loss, fastmath):
 
 
 @functools.cache
-def dense(method, loss, m, q, d, b, ahead, ring, fastmath):
-    """The loop for one shape; unsigned numbers spare the test for a negative index."""
+def dense(method, loss, m, q, d, b, ahead, ring, fastmath, fixed=True):
+    """The loop for one shape, or (not `fixed`) for any; unsigned numbers spare the test for a negative index."""
     theta, snapshot_pass = LOSSES[loss], full_pass(loss, fastmath)
     svrg, saga = method == "svrg", method == "saga"
+    constants = m, q, d, b, ahead, ring
 
     @numba.njit(fastmath=fastmath, error_model="numpy")
     def run(read, complete, apply, snapshot, rows, x, y, lr, l2, w, reference, mean, products, messages, done):
+        m, q, d = complete.shape[1], w.shape[0], w.shape[1]
+        b, ahead, ring = rows.shape[2], products.shape[1], messages.shape[1]
+        if fixed:
+            m, q, d, b, ahead, ring = constants
         moved = np.zeros(d, np.float32)
         share, inverse = lr / float32(b), float32(1) / float32(len(y))
         for t in range(len(read)):

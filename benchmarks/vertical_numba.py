@@ -14,7 +14,8 @@ from benchmarks import vertical_loops as loops
 METHODS = ("sgd", "svrg", "saga")
 
 
-def dense(table, rows, x, y, *, method="sgd", lr, l2, w0=None, loss="logistic", fastmath=True, kernel=True):
+def dense(table, rows, x, y, *, method="sgd", lr, l2, w0=None, loss="logistic", fastmath=True, fixed=True,
+          kernel=True):  # fmt: skip
     """A function without arguments that replays the table and returns w float32 [q, d].
 
     table: read, complete, apply, snapshot (further fields are ignored). rows [m, update, b]: the sample numbers of each
@@ -23,7 +24,7 @@ def dense(table, rows, x, y, *, method="sgd", lr, l2, w0=None, loss="logistic", 
     """
     x, y, rows, w0, cut = _prepare(table, rows, np.moveaxis(np.asarray(x, np.float32), 0, 1), y, w0)
     (n, q, d), (m, _, b), (ahead, ring) = x.shape, rows.shape, loops.depths(table)
-    run = kernels.dense(method, loss, m, q, d, b, ahead, ring, fastmath) if kernel else None
+    run = kernels.dense(method, loss, m, q, d, b, ahead, ring, fastmath, fixed) if kernel else None
     start = np.zeros(n, np.float32), np.zeros((q, d), np.float32)
     if method != "sgd":
         kernels.full_pass(loss, fastmath)(x, y, w0, *start)
@@ -118,7 +119,7 @@ def check():
             for method in METHODS:
                 args, given = (table, rows), {"method": method, "lr": 0.05, "l2": 0.01}
                 wanted[method] = loops.python_loop(*args, np.moveaxis(x, 0, 1), y, w0=w0, **given)
-                for options in ({"fastmath": False}, {"fastmath": True}, {"kernel": False}):
+                for options in ({"fastmath": False}, {"fastmath": True}, {"fixed": False}, {"kernel": False}):
                     got = dense(*args, x, y, w0=w0, **given, **options)()
                     np.testing.assert_allclose(got, wanted[method], rtol=0, atol=1e-6)
             for l2 in (0.01, 0.3):  # the second has its scales renormalised

@@ -7,10 +7,10 @@ t counts rounds, the points at which wbar is the server's model (departure: the 
 
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax.numpy as jnp
 
 from jaxfed import trees
+from jaxfed.nodes import PyTreeNode
 from jaxfed.types import Array, FedState, Key, Params
 
 
@@ -24,7 +24,7 @@ class Averages(NamedTuple):
     total: Array | tuple = ()
 
 
-class Weighted(flax.struct.PyTreeNode):
+class Weighted(PyTreeNode):
     """Any horizontal algorithm, with its server and personal models replaced by averages over rounds.
 
     Fields: `inner`, the algorithm; `offset` (traced), the a of p_t = (t + a)^2 in rounds, t = 1 after the first round.

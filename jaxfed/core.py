@@ -100,9 +100,7 @@ def advance_on(mesh: Mesh | None, key: Key, algorithm, scheduler, data: Data, ca
     return sharded(key, algorithm, scheduler, data, carry, jnp.asarray(num_rounds))
 
 
-def observe(
-    mesh: Mesh | None, measures: Sequence[Measure], algorithm, data: Data, carry: Carry
-) -> dict[str, Array]:
+def observe(mesh: Mesh | None, measures: Sequence[Measure], algorithm, data: Data, carry: Carry) -> dict[str, Array]:
     """Return one record: the clock, whether the state is finite, and every measure."""
     record: dict[str, Any] = {"time": carry.time, "finite": trees.all_finite(carry.state)}
     for measure in measures:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
 from flax.errors import InvalidRngError
@@ -17,6 +16,7 @@ from flax.errors import InvalidRngError
 from jaxfed import losses, trees
 from jaxfed.conv import Cnn
 from jaxfed.layers import Dense
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array, Key, Params
 
 
@@ -28,15 +28,15 @@ class Mixture(NamedTuple):
     weight: Array
 
 
-class Model(flax.struct.PyTreeNode):
+class Model(PyTreeNode):
     """What the clients fit: f(w) = mean over rows of loss(net(w, x), y) + l2 / 2 |w|^2.
 
     Fields: `net` (flax module, or a pair of pure functions), `loss` (a name in `losses.LOSSES`), `l2` (traced; covers
     weights and biases).
     """
 
-    net: Any = flax.struct.field(pytree_node=False)
-    loss: str = flax.struct.field(pytree_node=False, default="softmax_cross_entropy")
+    net: Any = field(pytree_node=False)
+    loss: str = field(pytree_node=False, default="softmax_cross_entropy")
     l2: Any = 0.0
 
     @property

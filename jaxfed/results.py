@@ -81,9 +81,7 @@ def spread(values: xr.DataArray) -> xr.DataArray:
     return filled(values).std("client", skipna=False)
 
 
-def summary(
-    ds: xr.Dataset, part: str | None = None, model: str = "personal", round: int = -1
-) -> dict[str, float]:
+def summary(ds: xr.Dataset, part: str | None = None, model: str = "personal", round: int = -1) -> dict[str, float]:
     """Return one record's figures (the last by default) of a model's accuracy on a part (the loss of a regression).
 
     `part`: "test" where there are test rows, else "train". Raises ValueError for what was not recorded.

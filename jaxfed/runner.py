@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 from jax.sharding import Mesh
 
-from jaxfed import checkpoint, checks, core, interrupts, parallel, results
+from jaxfed import checkpoint, checks, core, interrupts, nodes, parallel, results
 from jaxfed.progress import Pace, headline, progress_bar
 from jaxfed.sinks import Feed
 from jaxfed.types import Carry, Measure, Timetable
@@ -195,9 +195,9 @@ def describe(seed: Any, algorithm: Any, scheduler: Any, num_rounds: Any, every: 
     }
 
 
-_start: Any = jax.jit(core.init)
-_observe: Any = jax.jit(core.observe, static_argnums=(0, 1))
-_advance: Any = jax.jit(core.advance_on, static_argnums=0, donate_argnums=5)
+_start = nodes.jit(core.init)
+_observe = nodes.jit(core.observe, static_argnums=(0, 1))
+_advance = nodes.jit(core.advance_on, static_argnums=(0,), donate_argnums=(5,))
 
 
 def compiled_programs() -> int:

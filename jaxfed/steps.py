@@ -6,11 +6,12 @@ count, so all clients of one round use the same rate.
 
 from typing import Any
 
-import flax.struct
 import jax.numpy as jnp
 
+from jaxfed.nodes import PyTreeNode
 
-class Constant(flax.struct.PyTreeNode):
+
+class Constant(PyTreeNode):
     """Always `value`."""
 
     value: Any
@@ -20,7 +21,7 @@ class Constant(flax.struct.PyTreeNode):
         return self.value
 
 
-class ExponentialDecay(flax.struct.PyTreeNode):
+class ExponentialDecay(PyTreeNode):
     """`value * rate ** t`: `rate` 0.99 is one percent less each round."""
 
     value: Any
@@ -31,7 +32,7 @@ class ExponentialDecay(flax.struct.PyTreeNode):
         return self.value * jnp.power(self.rate, t)
 
 
-class InverseTime(flax.struct.PyTreeNode):
+class InverseTime(PyTreeNode):
     """`value / (t + offset)`: the form of the step sizes in the theorems on strongly convex functions."""
 
     value: Any

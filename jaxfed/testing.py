@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxfed import core, parallel, runner
+from jaxfed import core, nodes, parallel, runner
 from jaxfed.horizontal.data import ClientData
 from jaxfed.horizontal.federation import FedData
 from jaxfed.horizontal.schedulers import FullParticipation, UniformCohort
@@ -68,7 +68,7 @@ def check_jit_is_eager(algorithm: Any, data: FedData) -> None:
     carry = core.init(key, algorithm, data)
     with jax.disable_jit():
         slow, _ = core.one_round(key, algorithm, scheduler, data, carry)
-    fast, _ = jax.jit(core.one_round)(key, algorithm, scheduler, data, carry)
+    fast, _ = nodes.jit(core.one_round)(key, algorithm, scheduler, data, carry)
     assert_close(slow, fast, "jit changes the result")
 
 
@@ -98,7 +98,7 @@ def check_outside_cohort(algorithm: Any, data: FedData, num_rounds: int) -> None
     for t in range(num_rounds):
         event = scheduler(jax.random.fold_in(jax.random.split(key, 3)[1], t), jnp.int32(t))
         out = np.setdiff1d(np.arange(data.train.num_clients), np.asarray(event.ids))
-        after, _ = jax.jit(core.one_round)(key, algorithm, scheduler, data, carry)
+        after, _ = nodes.jit(core.one_round)(key, algorithm, scheduler, data, carry)
         if isinstance(carry.state, FedState) and not hasattr(algorithm, "inner"):  # averages over rounds move for all
             idle = lambda state, out=out: jax.tree.map(lambda x: x[out], state.clients)  # noqa: E731
             assert_equal(idle(carry.state), idle(after.state), "an idle client moved")
@@ -177,4 +177,3 @@ def _ready(algorithm: Any, data: FedData, cohort: int | None = None) -> tuple[An
     scheduler = FullParticipation(count) if cohort is None else UniformCohort(count, cohort)
     algorithm, scheduler = runner.cast(algorithm, to_float=True), runner.cast(scheduler)
     return jax.random.key(0), algorithm, scheduler, data.place(algorithm, scheduler)
-

@@ -120,9 +120,7 @@ CASES = {
     "update: got None, wanted one number": lambda: BilevelAsync(PARTY).slow(0, update=None),
     "tick: got 0, wanted more than 0 seconds": late(FixedDelay, tick=0),
     "tick: got None, wanted one number": late(FixedDelay, tick=None),
-    "bound: got 2, wanted at least the largest delay, 3": run(
-        scheduler=FixedDelay(PARTY, 3, bound=2)
-    ),
+    "bound: got 2, wanted at least the largest delay, 3": run(scheduler=FixedDelay(PARTY, 3, bound=2)),
     "scheduler.party: got 3 parties, of which active (0,), wanted 3 parties": run(
         scheduler=BilevelAsync(V.split(X, Y, 3, 1))
     ),

@@ -21,9 +21,7 @@ def test_averages_agree_with_the_oracle(x64, inner):
     data, inner = support.client_data(support.clients()), inner()
     algorithm = jf.averaging.Weighted(inner, offset=1.5)
     servers, clients = [], []
-    for one, (*_, state, info) in zip(
-        support.play(inner, data), support.play(algorithm, data), strict=True
-    ):
+    for one, (*_, state, info) in zip(support.play(inner, data), support.play(algorithm, data), strict=True):
         support.assert_trees(type(state)(state.server.inner, state.clients.inner), one[2], atol=1e-12)
         assert info.keys() == one[3].keys()
         servers.append(support.to_numpy(inner.server_params(one[2])))
@@ -58,9 +56,7 @@ def test_resumes_bit_for_bit():
     algorithm = jf.averaging.Weighted(INNER["APFL"](), offset=2.0)
     half = jf.run(0, algorithm, data, num_rounds=2, every=2, progress=False)
     twice = jf.run(0, algorithm, data, num_rounds=2, every=2, state=half.state, progress=False)
-    support.assert_trees(
-        twice.state, jf.run(0, algorithm, data, num_rounds=4, every=4, progress=False).state, atol=0
-    )
+    support.assert_trees(twice.state, jf.run(0, algorithm, data, num_rounds=4, every=4, progress=False).state, atol=0)
 
 
 def test_averages_of_mixed_outputs_are_refused():

@@ -2,13 +2,13 @@
 
 from functools import partial
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jaxfed as jf
 from jaxfed import core, runner
+from jaxfed.nodes import PyTreeNode
 from jaxfed.vertical import engine, samples
 from jaxfed.vertical.data import Depths
 from jaxfed.vertical.ticks import Tick, concatenate, empty
@@ -45,7 +45,7 @@ def sampler(seed, party, batch_size, most=4000):
     return lambda a, u: drawn[a, u]
 
 
-class Listed(flax.struct.PyTreeNode):
+class Listed(PyTreeNode):
     """A table as the device's scheduler: empty ticks past its end."""
 
     ticks: Tick

@@ -18,8 +18,16 @@ INTERRUPTED = 130
 
 # what a run that goes on from another must leave as it was: whose rows are whose, and the structure of the state
 FIXED = {
-    "data": ("dataset", "num_clients", "iid", "classes_per_client", "concentration", "quantity", "validation",
-             "data_seed"),  # fmt: skip
+    "data": (
+        "dataset",
+        "num_clients",
+        "iid",
+        "classes_per_client",
+        "concentration",
+        "quantity",
+        "validation",
+        "data_seed",
+    ),  # fmt: skip
     "net": ("model", "hidden"),
     "server": ("server_optimizer",),
     "mixing": ("evaluate_with",),
@@ -57,9 +65,7 @@ def compare(options: Any) -> int:
     algorithms = {name: build.algorithm(name, options, model) for name in options.algorithms}
     parts = dict(test=data.test, validation=data.validation)
     with interrupts.deferred():  # until the files are written
-        ds = compare_algorithms(
-            algorithms, options.running.seed, data.train, seeds=options.seeds, **parts, **arguments
-        )
+        ds = compare_algorithms(algorithms, options.running.seed, data.train, seeds=options.seeds, **parts, **arguments)
         if options.output.out is not None:
             (Path(options.output.out) / STATE).unlink(missing_ok=True)
             results.save_dataset(ds, Path(options.output.out) / RESULTS)

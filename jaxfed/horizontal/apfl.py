@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax.struct import PyTreeNode, field
 
 from jaxfed import steps, trees
 from jaxfed.horizontal import linear, personal
@@ -26,6 +25,7 @@ from jaxfed.horizontal.federate import federate, start
 from jaxfed.horizontal.local import run_steps
 from jaxfed.horizontal.server import apply_update, start_server
 from jaxfed.models import Mixture
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array, FedState, Key, Params
 
 

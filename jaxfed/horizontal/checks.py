@@ -137,6 +137,7 @@ def settings(algorithm: Any, data: Any) -> None:
             fail(f"{name}.x", f"rows of shape {part.x.shape[1:]}", f"{train.x.shape[1:]}, as train has")
         labels(algorithm.model, part, name)
 
+
 def labels(model: Any, part: Any, name: str) -> None:
     """Require labels that the model's loss understands: class numbers below its outputs, -1 and +1, or targets."""
 

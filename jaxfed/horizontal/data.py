@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfed.horizontal import checks
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.parallel import Layout
 from jaxfed.types import Array
 
@@ -34,7 +34,7 @@ class View(NamedTuple):
         return jnp.arange(self.rows.shape[0]) < self.size
 
 
-class ClientData(flax.struct.PyTreeNode):
+class ClientData(PyTreeNode):
     """Rows of many clients: x [pool, ...], y [pool], rows int32 [C, n_max], size int32 [C], id int32 [C].
 
     Row i of the table holds client i's `size[i]` row numbers, then padding, which no computation uses. `id` is the
@@ -46,7 +46,7 @@ class ClientData(flax.struct.PyTreeNode):
     rows: Any
     size: Any
     id: Any
-    layout: Layout = flax.struct.field(pytree_node=False)
+    layout: Layout = field(pytree_node=False)
 
     @classmethod
     def from_indices(

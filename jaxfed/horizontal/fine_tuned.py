@@ -2,13 +2,12 @@
 
 from typing import Any
 
-from flax.struct import PyTreeNode, field
-
 from jaxfed import steps, trees
 from jaxfed.horizontal import personal
 from jaxfed.horizontal.federate import federate, start
 from jaxfed.horizontal.local import local_sgd
 from jaxfed.horizontal.server import apply_update, start_server
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import FedState, Key, Params
 
 

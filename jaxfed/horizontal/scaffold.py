@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax.struct import PyTreeNode, field
 
 from jaxfed import steps, trees
 from jaxfed.horizontal import personal
 from jaxfed.horizontal.federate import federate, start
 from jaxfed.horizontal.local import num_steps, run_steps
 from jaxfed.horizontal.server import new_server
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array, FedState, Key, Params
 
 

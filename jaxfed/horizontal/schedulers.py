@@ -2,21 +2,21 @@
 
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfed import checks
 from jaxfed.horizontal.federate import Event
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array, Key
 
 
 def _static(default: Any = ...) -> Any:
-    return flax.struct.field(pytree_node=False, **({} if default is ... else {"default": default}))
+    return field(pytree_node=False, **({} if default is ... else {"default": default}))
 
 
-class FullParticipation(flax.struct.PyTreeNode):
+class FullParticipation(PyTreeNode):
     """Every client, every round. `seconds`: simulated seconds a round."""
 
     num_clients: int = _static()
@@ -38,7 +38,7 @@ class FullParticipation(flax.struct.PyTreeNode):
         return Event((t + 1) * self.seconds, jnp.arange(self.num_clients, dtype=jnp.int32))
 
 
-class UniformCohort(flax.struct.PyTreeNode):
+class UniformCohort(PyTreeNode):
     """`cohort_size` clients drawn uniformly without replacement, anew each round (APFL, Algorithm 1).
 
     Floyd's sampling: nothing in a round grows with `num_clients`. With `strata=S` the clients are cut into S ranges of
@@ -75,7 +75,7 @@ def floyd(key: Key, n: int, k: int) -> Array:
     return jnp.sort(jax.lax.fori_loop(0, k, body, jnp.full((k,), -1, drawn.dtype)))
 
 
-class Stale(flax.struct.PyTreeNode):
+class Stale(PyTreeNode):
     """Clients of another scheduler read server models that are `delay` rounds old ([C] or a number).
 
     `max_staleness` bounds the delay (static: it sizes the buffer); the algorithm needs at least the same bound. Before
@@ -103,7 +103,7 @@ class Stale(flax.struct.PyTreeNode):
         return event._replace(delay=delay.astype(jnp.int32))
 
 
-class FromSpeeds(flax.struct.PyTreeNode):
+class FromSpeeds(PyTreeNode):
     """A virtual clock: client i computes for `seconds[i]` and hands in at the end of the round in which it is done.
 
     The server closes a round every `interval` seconds and a client starts again from the model it then gets. So client
@@ -134,7 +134,7 @@ class FromSpeeds(flax.struct.PyTreeNode):
         return Event((t + 1) * self.interval, ids, (t + 1) % period == 0, period - 1)
 
 
-class Replay(flax.struct.PyTreeNode):
+class Replay(PyTreeNode):
     """Events from tables whose first axis is the round: time [T], ids [T, K], active and delay [T, K] or None."""
 
     events: Event

@@ -8,24 +8,24 @@ features would be padded for nothing. The methods hide the difference. Dense par
 
 from typing import Any
 
-import flax.struct
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfed.checks import fail
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array
 
 MAX_BYTES = 8 * 2**30  # of padded blocks; more is refused rather than left to the system's out-of-memory killer
 
 
-class Dense(flax.struct.PyTreeNode):
+class Dense(PyTreeNode):
     """Blocks x [n, q, d_max], zero padded; party l has `sizes[l]` features. Parameters are w [q, d_max].
 
     A row's features at all parties are neighbours in memory: that is how they are read (a departure from the design).
     """
 
     x: Any
-    sizes: tuple[int, ...] = flax.struct.field(pytree_node=False)
+    sizes: tuple[int, ...] = field(pytree_node=False)
 
     @property
     def num_parties(self) -> int:
@@ -83,7 +83,7 @@ class Dense(flax.struct.PyTreeNode):
         return np.einsum("nld,nld->n", np.asarray(self.x, float), np.asarray(self.x, float))
 
 
-class Sparse(flax.struct.PyTreeNode):
+class Sparse(PyTreeNode):
     """Padded sparse rows: indices int32 and values [n, q, k]. Parameters are w [d], flat.
 
     `indices` are positions in w; party l's are in offsets[l]:offsets[l + 1], sorted in each row. A row is padded with
@@ -92,7 +92,7 @@ class Sparse(flax.struct.PyTreeNode):
 
     indices: Any
     values: Any
-    offsets: tuple[int, ...] = flax.struct.field(pytree_node=False)
+    offsets: tuple[int, ...] = field(pytree_node=False)
 
     @property
     def sizes(self) -> tuple[int, ...]:

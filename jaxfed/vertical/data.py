@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfed.checks import fail, flag
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.vertical import blocks as forms
 from jaxfed.vertical import reading, tables
 from jaxfed.vertical.blocks import Blocks
@@ -21,7 +21,7 @@ class Depths(NamedTuple):
     message: int = 1
 
 
-class PartyData(flax.struct.PyTreeNode):
+class PartyData(PyTreeNode):
     """The rows of q parties and their labels. `split` cuts one table into it, `from_blocks` takes one per party.
 
     The d coordinates of all parties, one party after the other, are the concatenated order; the user's order is that
@@ -44,12 +44,12 @@ class PartyData(flax.struct.PyTreeNode):
     shift: Any
     scale: Any
     present: Any
-    active: tuple[int, ...] = flax.struct.field(pytree_node=False)
-    classes: tuple = flax.struct.field(pytree_node=False)
-    names: tuple | None = flax.struct.field(pytree_node=False)
-    intercept: bool = flax.struct.field(pytree_node=False)
-    width: int = flax.struct.field(pytree_node=False)
-    depths: Depths = flax.struct.field(pytree_node=False, default=Depths())
+    active: tuple[int, ...] = field(pytree_node=False)
+    classes: tuple = field(pytree_node=False)
+    names: tuple | None = field(pytree_node=False)
+    intercept: bool = field(pytree_node=False)
+    width: int = field(pytree_node=False)
+    depths: Depths = field(pytree_node=False, default=Depths())
 
     def __repr__(self) -> str:
         """Say what there is, without the arrays."""

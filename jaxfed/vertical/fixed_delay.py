@@ -2,26 +2,26 @@
 
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from jaxfed import checks
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array, Key
 from jaxfed.vertical import timing, units
 from jaxfed.vertical.ticks import Plan, Tick
 
 
 def _static(default: Any = ...) -> Any:
-    return flax.struct.field(pytree_node=False, **({} if default is ... else {"default": default}))
+    return field(pytree_node=False, **({} if default is ... else {"default": default}))
 
 
 _CHUNK = 1024
 
 
-class FixedDelay(flax.struct.PyTreeNode):
+class FixedDelay(PyTreeNode):
     """Each dominator completes one update a tick; reads are `read` ticks before it, applies `message` ticks after it.
 
     read, message: ticks, ints or int [m, q] (dominator, party), traced; 0: the same tick. bound: the largest delay that
@@ -142,11 +142,11 @@ def _period(self: FixedDelay, epoch_length: int) -> int:
 def _check(self: FixedDelay) -> None:
     """Require whole delays of a fitting shape, within the bound."""
     shape = (len(self.party.active), self.party.num_parties)
-    for field in ("read", "message"):
-        delay = np.asarray(getattr(self, field))
+    for name in ("read", "message"):
+        delay = np.asarray(getattr(self, name))
         if delay.dtype.kind not in "iu" or delay.shape not in ((), shape):
-            checks.fail(field, f"{delay.dtype}{list(delay.shape)}", f"an int, or ints {list(shape)}: dominator, party")
-        checks.numbers(field, delay, 0, 120)
+            checks.fail(name, f"{delay.dtype}{list(delay.shape)}", f"an int, or ints {list(shape)}: dominator, party")
+        checks.numbers(name, delay, 0, 120)
     checks.number("tick", self.tick, 0)
     if not self.tick > 0:
         checks.fail("tick", self.tick, "more than 0 seconds")

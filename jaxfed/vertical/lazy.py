@@ -13,10 +13,10 @@ lazy: the nonconvex one is refused on sparse data.
 
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array
 from jaxfed.vertical import backward
 from jaxfed.vertical.backward import VerticalState
@@ -24,13 +24,13 @@ from jaxfed.vertical.backward import VerticalState
 SMALLEST_LOG = -4.6  # of a scale: 1e-2
 
 
-class Lazy(flax.struct.PyTreeNode):
+class Lazy(PyTreeNode):
     """u [d]; log_scale and factor [q], the logarithm of s and c. Static: the number of coordinates of each party."""
 
     u: Array
     log_scale: Array
     factor: Array
-    sizes: tuple[int, ...] = flax.struct.field(pytree_node=False)
+    sizes: tuple[int, ...] = field(pytree_node=False)
 
 
 def start(w: Array, data: Any) -> Lazy:

@@ -6,11 +6,11 @@ The paper's problems, all with an explicit l2 = lambda: (13) loss "logistic", re
 
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax.numpy as jnp
 import numpy as np
 
 from jaxfed.losses import LOSSES, REGULARIZERS
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array
 
 TWO_CLASSES = ("logistic", "squared_hinge")
@@ -26,15 +26,15 @@ class Constants(NamedTuple):
     step: float
 
 
-class Objective(flax.struct.PyTreeNode):
+class Objective(PyTreeNode):
     """A loss and a regularizer by name (see `jaxfed.losses`), and the weight `l2` of the latter (traced).
 
     `loss`: "logistic", "squared", "half_squared", "robust", "squared_hinge". `regularizer`: "l2" (g = |w|^2 / 2),
     "nonconvex" (g = sum w^2 / (2 (1 + w^2))), "none". An intercept is regularised like every other coordinate.
     """
 
-    loss: str = flax.struct.field(pytree_node=False, default="logistic")
-    regularizer: str = flax.struct.field(pytree_node=False, default="l2")
+    loss: str = field(pytree_node=False, default="logistic")
+    regularizer: str = field(pytree_node=False, default="l2")
     l2: Any = 0.0
 
     @property

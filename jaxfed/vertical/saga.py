@@ -3,8 +3,8 @@
 from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
-from flax.struct import PyTreeNode, field
 
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array
 from jaxfed.vertical import engine
 from jaxfed.vertical.objective import Objective

@@ -4,9 +4,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax.struct import PyTreeNode, field
 
 from jaxfed.checks import fail
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array, Key
 from jaxfed.vertical import backward, engine
 from jaxfed.vertical.backward import VerticalState

@@ -2,8 +2,7 @@
 
 from typing import Any, ClassVar
 
-from flax.struct import PyTreeNode, field
-
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array
 from jaxfed.vertical import engine
 from jaxfed.vertical.objective import Objective

@@ -2,20 +2,19 @@
 
 from typing import Any
 
-import flax.struct
-
+from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array, Key
 from jaxfed.vertical.data import Depths
 from jaxfed.vertical.ticks import Tick
 
 
-class Shifted(flax.struct.PyTreeNode):
+class Shifted(PyTreeNode):
     """Tick t is tick t - first of `inner`, `offset` seconds later. `depths`: the room that the delays need, static."""
 
     inner: Any
     first: Any
     offset: Any
-    depths: Depths = flax.struct.field(pytree_node=False)
+    depths: Depths = field(pytree_node=False)
 
     def __call__(self, key: Key, t: Array) -> Tick:
         """Return tick t."""

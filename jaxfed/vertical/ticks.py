@@ -9,11 +9,11 @@ a tick is a clean state.)
 
 from typing import Any, NamedTuple
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxfed.nodes import PyTreeNode
 from jaxfed.types import Array, Key
 from jaxfed.vertical import units
 
@@ -50,7 +50,7 @@ def concatenate(tables: Any) -> Table:
     return Table._make(np.concatenate(columns) for columns in zip(*tables, strict=True))
 
 
-class Replay(flax.struct.PyTreeNode):
+class Replay(PyTreeNode):
     """The device's scheduler: tick t is row `index[t]` of a bank of rows (`shifted.Shifted` begins it later).
 
     The last entry of `index` names an empty row, so ticks past the end do nothing. table: Tick [N, ...] without time;
