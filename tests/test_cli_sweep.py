@@ -72,7 +72,7 @@ def test_every_algorithm_has_the_axes_that_its_traced_numbers_allow():
         "local": common,
         "fine-tuned": common | {"tune_lr", "server_lr"},
         "scaffold": common | {"server_lr"},
-        "vfb2": {"lr", "l2"},
+        "vfb2": {"lr", "l2"},  # and delays, below
     }
     for name, fields in wanted.items():
         for field in fields:
@@ -99,6 +99,13 @@ def test_a_vertical_sweep(called, capsys):
 
     assert algorithm == vertical.prepare(run)[2]  # the step size is that of the largest l2
     assert "saga, 4 parties, 2 active, async, 2 x l2, 2 seeds" in capsys.readouterr().out
+
+
+def test_delays_are_axes_of_the_scheduler_whose_bound_is_the_greatest(called):
+    assert command("sweep vfb2 --scheduler fixed --read-delay 0 2 --message-delay 3 0 --ticks 20 --quiet") == 0
+    options = called[0][3]
+    assert options["axes"] == {"scheduler.read": [0, 2], "scheduler.message": [3, 0]}
+    assert options["scheduler"] == jf.vertical.FixedDelay(options["scheduler"].party, 2, 3, bound=3)
 
 
 def test_a_dry_run_prints_the_estimate_and_makes_nothing(called, tmp_path, capsys):
@@ -197,6 +204,9 @@ BAD = {
     "sweep apfl --by drift": "by: got 'drift', wanted a quantity whose name ends in one of",
     "sweep apfl --dataset digits --devices 1 --by personal_validation_loss": "by: got 'personal_validation_l",
     "sweep apfl --rounds 0": "num_rounds: got 0",
+    "sweep vfb2 --read-delay 1 2": "read_delay: got 2 with --scheduler async, wanted --scheduler fixed",
+    "sweep vfb2 --scheduler fixed --read-delay -1 2": "read_delay: got -1, wanted 0 to 120",
+    "export": "folder: got nothing, wanted a value",
     "export nowhere": "folder: got nowhere, wanted a folder with finished results",
 }
 

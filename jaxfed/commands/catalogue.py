@@ -136,7 +136,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Show:
-    """Show: the table of a saved run or comparison again, and its figure drawn anew."""
+    """Show: the table of a saved run, comparison or sweep again, and its figure drawn anew."""
 
     folder: Positional[str]
     """Folder of the run, its --out."""

@@ -13,6 +13,8 @@ from jaxfed.commands.figure import sweep_figure
 from jaxfed.commands.sweep_options import SWEPT
 from jaxfed.commands.train import FIGURE, RESULTS, STATE
 
+GREATEST = ("l2", "read_delay", "message_delay")  # of these one run takes the greatest value
+
 # options that change no result, so a sweep may go on under others
 FREE = {"output": ("out", "overwrite", "quiet"), "sweep": ("batch", "memory", "dry_run", "config", "by", "top")}
 
@@ -61,6 +63,9 @@ def check(options: Any) -> None:
         checks.fail("memory", f"{wanted.memory:g}", "more than 0 GB")
     if wanted.by is not None:
         results.is_least(wanted.by)
+    if hasattr(options, "schedule"):
+        for field in ("read_delay", "message_delay"):
+            checks.numbers(field, getattr(options.schedule, field), 0, 120)
     if hasattr(running, "rounds"):
         checks.rounds(running.rounds, running.every)
 
@@ -74,11 +79,13 @@ def swept(options: Any) -> dict[str, tuple[str, tuple[float, ...]]]:
 def split(name: str, options: Any) -> tuple[Any, dict[str, list[float]]]:
     """Return the options of one run, with the first value of each, and the axes: field path to values.
 
-    A vertical sweep without an lr gets that of the largest l2, for all points alike.
+    Of l2 and delays it has the greatest: a vertical sweep without an lr gets that of the largest l2, for all points
+    alike, and a scheduler's bound must hold every delay.
     """
     axes: dict[str, list[float]] = {}
     first: dict[str, dict[str, Any]] = {}
-    path_of = {"l2": "objective.l2" if name == "vfb2" else "model.l2", "lr_decay": "lr.rate"}
+    path_of = {"l2": "objective.l2" if name == "vfb2" else "model.l2", "lr_decay": "lr.rate",
+               "read_delay": "scheduler.read", "message_delay": "scheduler.message"}  # fmt: skip
     if _decays(options):
         path_of["lr"] = "lr.value"
     for field, (group, values) in swept(options).items():
@@ -88,7 +95,8 @@ def split(name: str, options: Any) -> tuple[Any, dict[str, list[float]]]:
         twice = [value for i, value in enumerate(values) if value in values[:i]]
         if twice:
             checks.fail(field, f"{twice[0]:g} twice", "each value once")
-        first.setdefault(group, {})[field] = max(values) if field == "l2" else values[0] if values else None
+        taken = max(values) if field in GREATEST else values[0] if values else None
+        first.setdefault(group, {})[field] = taken
         if len(values) > 1:
             axes[path_of.get(field, field)] = list(values)
     groups = {}

@@ -13,7 +13,10 @@ from jaxfed.commands import options as o
 from jaxfed.commands import vertical_options as v
 
 # options that may have several values, each of which is then an axis
-SWEPT = ("lr", "lr_decay", "server_lr", "alpha", "alpha_lr", "personal_lr", "alpha_l2", "tune_lr", "l2")
+SWEPT = (
+    "lr", "lr_decay", "server_lr", "alpha", "alpha_lr", "personal_lr", "alpha_l2", "tune_lr", "l2", "read_delay",
+    "message_delay",
+)  # fmt: skip
 
 
 def several(metavar: str, otherwise: str = "") -> Any:
@@ -148,6 +151,17 @@ class Method(v.Method):
 
 
 @dataclass(frozen=True)
+class Schedule(v.Schedule):
+    """Who does what when, in simulated seconds."""
+
+    read_delay: Annotated[tuple[int, ...], several("N")] = (0,)
+    """Fixed: ticks between a read and the update that it is for. (The greatest delay sets the length of svrg's epochs.)
+    """
+    message_delay: Annotated[tuple[int, ...], several("N")] = (0,)
+    """Fixed: ticks between an update and its application."""
+
+
+@dataclass(frozen=True)
 class SweepApfl:
     """Sweep of APFL, in one program: every option that takes several values may be an axis."""
 
@@ -228,7 +242,7 @@ class SweepVfb2:
     method: Method = _group(Method)
     problem: Problem = _group(Problem)
     data: v.Parties = _group(v.Parties)
-    schedule: v.Schedule = _group(v.Schedule)
+    schedule: Schedule = _group(Schedule)
     length: v.Length = _group(v.Length)
     running: VerticalRunning = _group(VerticalRunning)
     output: Output = _group(Output)
