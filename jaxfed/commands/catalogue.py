@@ -7,7 +7,7 @@ from tyro.conf import Positional, arg
 
 from jaxfed.commands import options as o
 from jaxfed.commands import vertical_options as v
-from jaxfed.commands.sweep_options import SWEEPS
+from jaxfed.commands.sweep_catalogue import SWEEPS
 
 
 def _group(cls: type) -> Any:

@@ -4,7 +4,7 @@ Groups have the names and the fields of those in `options` and `vertical_options
 given anew is theirs. An empty tuple stands for what the help says.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from tyro.conf import arg
@@ -22,10 +22,6 @@ SWEPT = (
 def several(metavar: str, otherwise: str = "") -> Any:
     """Help for an option of several values: what stands for one, and what holds without any."""
     return arg(metavar=f"{metavar} ...", help_behavior_hint=f"(default: {otherwise})" if otherwise else None)
-
-
-def _group(cls: type) -> Any:
-    return field(default_factory=cls)
 
 
 @dataclass(frozen=True)
@@ -159,100 +155,3 @@ class Schedule(v.Schedule):
     """
     message_delay: Annotated[tuple[int, ...], several("N")] = (0,)
     """Fixed: ticks between an update and its application."""
-
-
-@dataclass(frozen=True)
-class SweepApfl:
-    """Sweep of APFL, in one program: every option that takes several values may be an axis."""
-
-    sweep: Sweep = _group(Sweep)
-    mixing: Mixing = _group(Mixing)
-    local: Local = _group(Local)
-    rate: ServerRate = _group(ServerRate)
-    server: o.Server = _group(o.Server)
-    data: o.Data = _group(o.Data)
-    net: Net = _group(Net)
-    running: Running = _group(Running)
-    output: Output = _group(Output)
-
-
-@dataclass(frozen=True)
-class SweepFedAvg:
-    """Sweep of FedAvg, in one program: every option that takes several values may be an axis."""
-
-    sweep: Sweep = _group(Sweep)
-    local: Local = _group(Local)
-    momentum: o.Momentum = _group(o.Momentum)
-    rate: ServerRate = _group(ServerRate)
-    server: o.Server = _group(o.Server)
-    data: o.Data = _group(o.Data)
-    net: Net = _group(Net)
-    running: Running = _group(Running)
-    output: Output = _group(Output)
-
-
-@dataclass(frozen=True)
-class SweepLocalOnly:
-    """Sweep of local training, in one program: every option that takes several values may be an axis."""
-
-    sweep: Sweep = _group(Sweep)
-    local: Local = _group(Local)
-    momentum: o.Momentum = _group(o.Momentum)
-    data: o.Data = _group(o.Data)
-    net: Net = _group(Net)
-    running: Running = _group(Running)
-    output: Output = _group(Output)
-
-
-@dataclass(frozen=True)
-class SweepFineTuned:
-    """Sweep of FedAvg with fine-tuning, in one program: every option that takes several values may be an axis."""
-
-    sweep: Sweep = _group(Sweep)
-    tuning: Tuning = _group(Tuning)
-    local: Local = _group(Local)
-    momentum: o.Momentum = _group(o.Momentum)
-    rate: ServerRate = _group(ServerRate)
-    server: o.Server = _group(o.Server)
-    data: o.Data = _group(o.Data)
-    net: Net = _group(Net)
-    running: Running = _group(Running)
-    output: Output = _group(Output)
-
-
-@dataclass(frozen=True)
-class SweepScaffold:
-    """Sweep of SCAFFOLD, in one program: every option that takes several values may be an axis."""
-
-    sweep: Sweep = _group(Sweep)
-    control: o.Control = _group(o.Control)
-    local: Local = _group(Local)
-    rate: ServerRate = _group(ServerRate)
-    data: o.Data = _group(o.Data)
-    net: Net = _group(Net)
-    running: Running = _group(Running)
-    output: Output = _group(Output)
-
-
-@dataclass(frozen=True)
-class SweepVfb2:
-    """Sweep of VFB2, in one program: every option that takes several values may be an axis."""
-
-    sweep: Sweep = _group(Sweep)
-    method: Method = _group(Method)
-    problem: Problem = _group(Problem)
-    data: v.Parties = _group(v.Parties)
-    schedule: Schedule = _group(Schedule)
-    length: v.Length = _group(v.Length)
-    running: VerticalRunning = _group(VerticalRunning)
-    output: Output = _group(Output)
-
-
-SWEEPS: dict[str, type] = {
-    "apfl": SweepApfl,
-    "fedavg": SweepFedAvg,
-    "local": SweepLocalOnly,
-    "fine-tuned": SweepFineTuned,
-    "scaffold": SweepScaffold,
-    "vfb2": SweepVfb2,
-}

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jaxfed.commands.sweep_options import SWEEPS
+from jaxfed.commands.sweep_catalogue import SWEEPS
 
 USAGE = """usage: jaxfed sweep ALGORITHM [OPTIONS]
 
