@@ -121,8 +121,8 @@ def labels(ds: xr.Dataset, dim: str) -> list[str]:
 
 
 def axis_name(dim: str) -> str:
-    """Return an axis's name as a reader would say it: "model.l2" is "l2", "alpha_lr" "alpha lr"."""
-    return dim.removesuffix(".value").rpartition(".")[2].replace("_", " ")
+    """Return an axis's name as a reader would say it: "model.l2" is "l2", "lr,alpha_lr" "lr, alpha lr"."""
+    return ", ".join(path.removesuffix(".value").rpartition(".")[2].replace("_", " ") for path in dim.split(","))
 
 
 def _places(ax: Any, ds: xr.Dataset, dim: str, paths: list[str]) -> np.ndarray:

@@ -1,7 +1,8 @@
 """What a sweep's Dataset says: its axes, its best settings, a table of them, everything as one long frame.
 
 `results` has these functions too. A sweep has dims (its axes..., seed, round[, client]); attrs["sweep"] is JSON, a list
-of {"dim", "paths"}: each axis's dimension, and the field paths whose values its coordinates hold.
+of [dimension, [paths]]: the field paths whose values an axis's coordinates hold. Lanes of a sweep that was ended early
+are nan, `finite` too.
 """
 
 import json
@@ -37,7 +38,7 @@ def sweep_axes(ds: xr.Dataset) -> dict[str, list[str]]:
     """Return dimension to field paths of a sweep's axes; ValueError for the Dataset of anything else."""
     if "sweep" not in ds.attrs:
         checks.fail("ds", f"the dims {', '.join(map(str, ds.dims))}", "the Dataset of a sweep")
-    return {axis["dim"]: list(axis["paths"]) for axis in json.loads(ds.attrs["sweep"])}
+    return {dim: list(paths) for dim, paths in json.loads(ds.attrs["sweep"])}
 
 
 def axis_values(ds: xr.Dataset, dim: str, paths: list[str]) -> dict[str, list[Any]]:
@@ -113,10 +114,18 @@ def lane_values(ds: xr.Dataset, name: str, round: int = -1) -> xr.DataArray:
         raise AssertionError
     values = held.isel(round=round).astype(float)
     values = values.where(found["finite"].isel(round=round).astype(bool)) if "finite" in found else values
-    values = values if "seed" in values.dims else values.expand_dims("seed")
-    for dim in sweep_axes(ds):  # a quantity that an axis doesn't change
-        values = values if dim in values.dims else values.expand_dims({dim: ds.sizes[dim]})
-    return values.transpose(*sweep_axes(ds), "seed").rename(name)
+    return _whole(ds, values).rename(name)
+
+
+def was_run(ds: xr.Dataset) -> xr.DataArray:
+    """Return which lanes, [axes..., seed], were run, rather than left out because the sweep was ended early."""
+    return _whole(ds, ds["finite"].isel(round=-1).notnull())
+
+
+def _whole(ds: xr.Dataset, values: xr.DataArray) -> xr.DataArray:
+    """Return values of lanes with all axes of the sweep and a seed, in order."""
+    lacking = {dim: ds.sizes.get(dim, 1) for dim in (*sweep_axes(ds), "seed") if dim not in values.dims}
+    return values.expand_dims(lacking).transpose(*sweep_axes(ds), "seed")
 
 
 def best_table(
@@ -125,8 +134,8 @@ def best_table(
     """Return a row for each point of a sweep, the best first; all figures are means over clients and then over seeds.
 
     Columns: each field path; `by`, and `{by}_std` over seeds (nan of one seed); the same of the test quantities that
-    there are; `seeds`; `diverged`, how many of them are not finite. A point with such a seed has no mean (nan) and
-    comes last, in the order of the axes. `by` is as in `best_point`, `round` the position of the record; `top`: only so
+    there are; `seeds`; `unfinished`, how many of them were not run; `diverged`, how many are not finite. A point with
+    one of these has no mean (nan) and comes last, in the order of the axes. `by` is as in `best_point`, `round` the position of the record; `top`: only so
     many rows.
     """
     if top is not None:
@@ -143,8 +152,10 @@ def best_table(
         values = lane_values(ds, name, round).values.reshape(-1, lanes.sizes["seed"])
         columns[name] = values.mean(1)
         columns[f"{name}_std"] = values.std(1, ddof=1) if values.shape[1] > 1 else np.full(len(values), np.nan)
-    lost = lanes.isnull().values.reshape(-1, lanes.sizes["seed"]).sum(1)
-    frame = pd.DataFrame(columns | {"seeds": lanes.sizes["seed"], "diverged": lost})
+    gone = lanes.isnull().values.reshape(-1, lanes.sizes["seed"])
+    missing = gone & (~was_run(ds).values.reshape(gone.shape) if "finite" in ds else False)
+    counts = {"unfinished": missing.sum(1), "diverged": (gone & ~missing).sum(1)}
+    frame = pd.DataFrame(columns | {"seeds": lanes.sizes["seed"]} | counts)
     frame = frame.sort_values(by, ascending=is_least(by), kind="stable", na_position="last")
     return frame if top is None else frame.head(top)
 

@@ -27,7 +27,7 @@ def sample(**axes):
     variables |= {"finite": (DIMS[:4], np.ones(SHAPE[:4], bool)), "drift": (DIMS[:4], rng.random(SHAPE[:4]))}
     coords = {"alpha": ALPHA, "lr": LR, "seed": SEEDS, "round": ROUNDS, "time": ("round", [0.0, 5.0]),
               "client": range(CLIENTS), "test_size": ("client", [2, 5, 1, 0])}  # fmt: skip
-    named = [{"dim": dim, "paths": paths} for dim, paths in (axes or {"alpha": ["alpha"], "lr": ["lr"]}).items()]
+    named = list((axes or {"alpha": ["alpha"], "lr": ["lr"]}).items())
     return xr.Dataset(variables, coords, {"sweep": json.dumps(named)})
 
 
@@ -37,7 +37,7 @@ def vertical(path):
     names = ("objective", "train_accuracy", "train_auc", "test_accuracy", "test_auc", "dominated_updates")
     variables = {name: (dims, rng.random(shape)) for name in names} | {"finite": (dims, np.ones(shape, bool))}
     coords = {"x": ("x", [0.1, 0.2, 0.3]), "seed": SEEDS, "round": ROUNDS, "time": (dims, rng.random(shape))}
-    ds = xr.Dataset(variables, coords, {"sweep": json.dumps([{"dim": path, "paths": [path]}])})
+    ds = xr.Dataset(variables, coords, {"sweep": json.dumps([[path, [path]]])})
     return ds.rename(x=path)
 
 
@@ -107,6 +107,18 @@ def test_lanes_that_diverged_are_never_best_and_are_counted():
     with pytest.raises(ValueError, match="every one diverged"):
         results.best_point(ds)
     assert "diverged: 12 of 12 runs" in sweep_report.table(ds)
+
+
+def test_lanes_of_a_sweep_that_was_ended_early_are_told_from_those_that_diverged():
+    ds = sample()
+    lost = xr.DataArray([[[False, False], [False, True]]] + 2 * [[[False, False]] * 2], dims=DIMS[:3])
+    ds = ds.where(~lost)  # all is nan, `finite` too
+    ds["finite"][2, 1, 0, -1] = 0.0
+    frame = results.best_table(ds).set_index(["alpha", "lr"])
+    assert frame["unfinished"].to_dict() == {(a, r): int((a, r) == (0.0, 0.1)) for a in ALPHA for r in LR}
+    assert frame["diverged"].to_dict() == {(a, r): int((a, r) == (1.0, 0.1)) for a in ALPHA for r in LR}
+    shown = sweep_report.table(ds)
+    assert "NOT FINISHED: 1 of 12 runs" in shown and "diverged: 1 of 12 runs" in shown
 
 
 def test_the_table_has_test_figures_and_the_spread_over_seeds_beside():

@@ -48,7 +48,7 @@ def test_several_values_are_axes_and_the_rest_is_as_in_a_run(called, capsys):
     assert options.pop("axes") == {"lr": [0.01, 0.1], "alpha": [0.0, 0.25, 1.0], "model.l2": [0.0, 0.5]}
     assert options.pop("scheduler") == jf.horizontal.UniformCohort(8, 3)
     assert {p: len(np.asarray(options.pop(p).size)) for p in ("test", "validation")} == {"test": 8, "validation": 8}
-    rest = dict(seeds=3, num_rounds=7, every=2, batch=4, memory=1_500_000_000, mesh=None, progress=None, out=None)
+    rest = dict(seeds=3, num_rounds=7, every=2, batch=4, memory=1.5, mesh=None, progress=None, out=None)
     assert options == rest
     said = capsys.readouterr().out
     assert said.startswith(
@@ -171,14 +171,28 @@ def test_a_folder_is_shown_exported_and_goes_on_only_with_its_own_settings(calle
         assert command(bad) == 2
         assert said in capsys.readouterr().err
     assert len(called) == 1
+    assert command(f"{line} --batch 3 --quiet") == 0 and len(called) == 1  # all is there
+    (folder / "results.nc").unlink()
     assert command(f"{line} --batch 3 --quiet") == 0 and len(called) == 2  # the same sweep goes on
+    (folder / "load-00000.nc").touch()
     assert command(f"{line} --rounds 3 --quiet --overwrite") == 0 and len(called) == 3
+    assert not (folder / "load-00000.nc").exists()
     (folder / "results.nc").unlink()
     assert command(f"show {folder}") == 2
     assert "whose sweep is not finished" in capsys.readouterr().err
     results.save_dataset(sample(), tmp_path / "python" / "results.nc")  # of a sweep in Python: there are no settings
     assert command(f"show {tmp_path}/python") == 0
     assert capsys.readouterr().out.startswith("best settings by validation accuracy")
+
+
+def test_an_unfinished_sweep_is_kept_as_such(monkeypatch, tmp_path, capsys):
+    whole = sample()
+    ended = whole.where(whole["seed"] == 7)
+    monkeypatch.setattr(sweeps, "sweep", lambda *a, **k: ended, raising=False)
+    assert command(f"sweep local {DIGITS} --out {tmp_path}/new") == 130
+    said = capsys.readouterr().out
+    assert "NOT FINISHED: 6 of 12 runs" in said and said.endswith("/new: the same line goes on\n")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["settings.json"]
 
 
 def test_results_are_saved_before_the_table_can_fail(called, tmp_path, capsys):

@@ -6,12 +6,12 @@ from typing import Any
 
 import xarray as xr
 
-from jaxfed import checks, results, steps, sweeps
+from jaxfed import checks, parallel, results, shelf, steps, sweep_results, sweeps
 from jaxfed.commands import build, settings, sweep_report, train, vertical
 from jaxfed.commands.catalogue import COMMANDS
 from jaxfed.commands.figure import sweep_figure
 from jaxfed.commands.sweep_options import SWEPT
-from jaxfed.commands.train import FIGURE, RESULTS, STATE
+from jaxfed.commands.train import FIGURE, INTERRUPTED, RESULTS, STATE
 
 GREATEST = ("l2", "read_delay", "message_delay")  # of these one run takes the greatest value
 
@@ -24,6 +24,8 @@ def sweep(command: str, options: Any) -> int:
     name, wanted, folder = command.removeprefix("sweep "), options.sweep, options.output.out
     check(options)
     refuse(command, options)
+    if folder is not None and not options.output.overwrite and (Path(folder) / RESULTS).exists():  # all is there
+        return _finish(command, options, results.load_dataset(Path(folder) / RESULTS))
     point, axes = split(name, options)
     if name == "vfb2":
         point, arguments, algorithm = vertical.prepare(point)
@@ -34,8 +36,9 @@ def sweep(command: str, options: Any) -> int:
         arguments |= {"data": data.train, "test": data.test, "validation": data.validation}
     if wanted.by is not None and "validation" in wanted.by.split("_") and arguments.get("validation") is None:
         checks.fail("by", repr(wanted.by), "a quantity of training rows, or --validation F to set rows aside")
-    memory = None if wanted.memory is None else int(1e9 * wanted.memory)
-    arguments |= {"axes": axes, "seeds": wanted.seeds, "batch": wanted.batch, "memory": memory}
+    if arguments.get("mesh") is not None:  # lanes need no exchange, clients would
+        arguments["mesh"] = parallel.mesh(client=1, sweep=arguments["mesh"].size)
+    arguments |= {"axes": axes, "seeds": wanted.seeds, "batch": wanted.batch, "memory": wanted.memory}
     seed, data = options.running.seed, arguments.pop("data")
     if wanted.dry_run:
         print(sweep_report.title(command, options))
@@ -47,8 +50,7 @@ def sweep(command: str, options: Any) -> int:
             clear(Path(folder))
         settings.save(command, options, folder)  # first: the same line must know the folder as its own
     ds = sweeps.sweep(seed, algorithm, data, out=folder, **arguments)
-    _finish(command, options, ds)
-    return 0
+    return _finish(command, options, ds)
 
 
 def check(options: Any) -> None:
@@ -143,21 +145,26 @@ def refuse(command: str, options: Any) -> None:
 
 def clear(folder: Path) -> None:
     """Remove the files of an earlier sweep or run from a folder."""
-    for name in (RESULTS, STATE, settings.NAME, FIGURE):
+    for name in (RESULTS, STATE, settings.NAME, FIGURE, shelf.SETTINGS):
         (folder / name).unlink(missing_ok=True)
+    for path in folder.glob("load-*.nc"):
+        path.unlink()
 
 
-def _finish(command: str, options: Any, ds: xr.Dataset) -> None:
-    """Save results and figure, print the table."""
+def _finish(command: str, options: Any, ds: xr.Dataset) -> int:
+    """Save results and figure, print the table, return the exit status. An unfinished sweep's table is only printed."""
     out, wanted = options.output.out, options.sweep
-    if out is not None:
+    finished = bool(sweep_results.was_run(ds).all())
+    if out is not None and finished:
         results.save_dataset(ds, Path(out) / RESULTS)
     if not options.output.quiet:
         print(sweep_report.title(command, options))
         print(sweep_report.table(ds, wanted.by, wanted.top))
-        print("not saved: no --out was given" if out is None else f"saved in {out}")
-    if out is not None:
+        kept = f"saved in {out}" if finished else f"what is finished is kept in {out}: the same line goes on"
+        print("not saved: no --out was given" if out is None else kept)
+    if out is not None and finished:
         sweep_figure(ds, wanted.by).savefig(Path(out) / FIGURE, dpi=150)
+    return 0 if finished else INTERRUPTED
 
 
 def show(folder: str, ds: xr.Dataset, by: str | None, top: int | None) -> int:

@@ -32,8 +32,8 @@ class Sweep:
     """Runs of each point, with the seeds seed, seed + 1, ..."""
     batch: Annotated[int | None, o.maybe("N", "as many as memory allows")] = None
     """Runs that are computed at once."""
-    memory: Annotated[float | None, o.maybe("GB", "a part of what is there")] = None
-    """Memory for the runs that are computed at once, in GB of 10^9 bytes."""
+    memory: Annotated[float | None, o.maybe("GIB", "half of a host's that is free, most of an accelerator's")] = None
+    """Memory that a device may use for the runs that are computed at once, in GiB."""
     dry_run: bool = False
     """Print what the sweep would take, and run nothing."""
     config: Annotated[str | None, o.maybe("FILE.toml", "none")] = None
