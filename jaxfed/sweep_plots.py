@@ -8,6 +8,7 @@ import xarray as xr
 from jaxfed import checks, drawing
 from jaxfed.sweep_results import axis_values, is_least, lane_values, sweep_axes
 
+SAID = {"lr.value": "lr", "lr.rate": "lr decay", "scheduler.read": "read delay", "scheduler.message": "message delay"}
 LABELLED = 12  # most cells along a side of a map whose cells are labelled
 
 
@@ -122,7 +123,7 @@ def labels(ds: xr.Dataset, dim: str) -> list[str]:
 
 def axis_name(dim: str) -> str:
     """Return an axis's name as a reader would say it: "model.l2" is "l2", "lr,alpha_lr" "lr, alpha lr"."""
-    return ", ".join(path.removesuffix(".value").rpartition(".")[2].replace("_", " ") for path in dim.split(","))
+    return ", ".join(SAID.get(path, path.rpartition(".")[2].replace("_", " ")) for path in dim.split(","))
 
 
 def _places(ax: Any, ds: xr.Dataset, dim: str, paths: list[str]) -> np.ndarray:

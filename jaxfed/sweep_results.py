@@ -135,8 +135,8 @@ def best_table(
 
     Columns: each field path; `by`, and `{by}_std` over seeds (nan of one seed); the same of the test quantities that
     there are; `seeds`; `unfinished`, how many of them were not run; `diverged`, how many are not finite. A point with
-    one of these has no mean (nan) and comes last, in the order of the axes. `by` is as in `best_point`, `round` the position of the record; `top`: only so
-    many rows.
+    one of these has no mean (nan) and comes last, in the order of the axes. `by` is as in `best_point`, `round` the
+    position of the record; `top`: only so many rows.
     """
     if top is not None:
         checks.whole("top", top, 1)
@@ -144,7 +144,7 @@ def best_table(
     axes = sweep_axes(ds)
     columns: dict[str, Any] = {}
     shape = tuple(ds.sizes[dim] for dim in axes)
-    where = np.indices(shape).reshape(len(shape), -1)
+    where = np.indices(shape).reshape(len(shape), int(np.prod(shape)))
     for place, (dim, paths) in zip(where, axes.items(), strict=True):
         columns |= {path: [values[i] for i in place] for path, values in axis_values(ds, dim, paths).items()}
     lanes = lane_values(ds, by, round)

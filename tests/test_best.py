@@ -165,6 +165,17 @@ def test_zipped_axes_keep_their_values_together():
     assert [text.get_text() for text in ax.get_xticklabels()] == ["0.3, 1", "0.1, 3", "0.2, 2"]
 
 
+def test_seeds_alone_are_a_sweep_of_one_point():
+    ds = sample().isel(alpha=1, lr=0, drop=True).assign_attrs(sweep="[]")
+    best = results.best_point(ds)
+    own = ds["personal_validation_accuracy"].values[:, -1].mean()
+    assert best.index == {} == best.values and best.score == pytest.approx(own)
+    rows = sweep_report.table(ds).splitlines()
+    assert rows[0].endswith("at round 5; means over clients and 2 seeds, +- one standard deviation") and len(rows) == 3
+    assert list(results.to_frame(ds))[:2] == ["seed", "round"] and len(results.to_frame(ds)) == 4
+    assert [len(ax.lines) for ax in sweep_figure(ds).axes] == [1, 1]
+
+
 def test_an_axis_of_data_sets_has_its_own_clients_without_rows():
     ds = sample(data=["data"], lr=["lr"]).rename(alpha="data").assign_coords(data=["a", "b", "c"])
     size = np.array([[2, 5, 1, 0], [0, 5, 1, 3], [1, 1, 1, 1]])

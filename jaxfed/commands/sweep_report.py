@@ -53,11 +53,10 @@ def _head(ds: xr.Dataset, by: str, frame: pd.DataFrame) -> list[str]:
     """Return how the points are ordered, and what a reader must know about that."""
     rows = "validation" if "validation" in by.split("_") else "test" if results.of_test_rows(by) else "training"
     end = "least" if results.is_least(by) else "greatest"
-    mean = "means over clients" if by not in ds or "client" in ds[by].dims else "means"
-    last = ds["round"].values[-1]
-    over = f" over {ds.sizes['seed']} seeds, +- one standard deviation" if ds.sizes.get("seed", 1) > 1 else ""
-    mean = f"{mean} and{over}" if over and "clients" in mean else f"{mean}{over}"
-    lines = [f"best settings by {drawing.words(by)} ({end} first) at round {last}; {mean}"]
+    over = ["clients"] if by not in ds or "client" in ds[by].dims else []
+    over += [f"{ds.sizes['seed']} seeds, +- one standard deviation"] if ds.sizes.get("seed", 1) > 1 else []
+    mean = f"; means over {' and '.join(over)}" if over else ""
+    lines = [f"best settings by {drawing.words(by)} ({end} first) at round {ds['round'].values[-1]}{mean}"]
     if rows == "test":
         lines.append("CHOSEN ON TEST ROWS, as asked for: the first lines' test figures are too good to be true")
     elif rows == "training":
