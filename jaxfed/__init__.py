@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         results,
         sinks,
         steps,
+        sweeps,
         testing,
         trees,
         vertical,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from jaxfed.horizontal import APFL, ClientData, FedAvg, FedData, FineTuned, LocalOnly, Scaffold
     from jaxfed.models import Model
     from jaxfed.runner import Run, load, run
-    from jaxfed.sweeps import compare
+    from jaxfed.sweeps import compare, sweep
     from jaxfed.types import Measure
     from jaxfed.vertical import VFB2SAGA, VFB2SGD, VFB2SVRG, PartyData
 
@@ -36,6 +37,7 @@ _HOME = {
     "Measure": "types",
     "Model": "models",
     "compare": "sweeps",
+    "sweep": "sweeps",
 }
 
 __all__ = [
@@ -68,6 +70,8 @@ __all__ = [
     "run",
     "sinks",
     "steps",
+    "sweep",
+    "sweeps",
     "testing",
     "trees",
     "vertical",
