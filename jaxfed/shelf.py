@@ -3,13 +3,13 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xarray as xr
 
 from jaxfed import results
 from jaxfed.checks import fail
+from jaxfed.fingerprint import differences
 
 SETTINGS, RESULTS = "sweep.json", "results.nc"
 
@@ -17,8 +17,16 @@ SETTINGS, RESULTS = "sweep.json", "results.nc"
 class Memory:
     """Records by load, in memory."""
 
+    shape = None
+
     def __init__(self) -> None:
         self.held: dict[int, dict[str, np.ndarray]] = {}
+
+    def begin(self, shape: tuple) -> None:
+        """Nothing to write down."""
+
+    def finished(self) -> None:
+        """Return None: nothing is there before it is played."""
 
     def __contains__(self, i: int) -> bool:
         return i in self.held
@@ -36,10 +44,25 @@ class Memory:
 
 
 class Folder:
-    """Records by load, each in a NetCDF file of its own, written whole; `results.nc` replaces them at the end."""
+    """Records by load, each in a NetCDF file of its own, written whole; `results.nc` replaces them at the end.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    shape: how an earlier call cut the lanes into loads, or None. It must stay the same until the end.
+    """
+
+    def __init__(self, folder: Path, settings: dict[str, str], shape: list | None):
+        self.folder, self.settings, self.shape = folder, settings, shape
+
+    def begin(self, shape: tuple) -> None:
+        """Write down what the loads belong to."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        temporary = self.folder / (SETTINGS + ".partial")
+        temporary.write_text(json.dumps({"settings": self.settings, "shape": shape}, indent=1))
+        os.replace(temporary, self.folder / SETTINGS)
+
+    def finished(self) -> xr.Dataset | None:
+        """Return the labelled whole, if it is there."""
+        path = self.folder / RESULTS
+        return results.load_dataset(path) if path.is_file() else None
 
     def _path(self, i: int) -> Path:
         return self.folder / f"load-{i:05d}.nc"
@@ -63,25 +86,21 @@ class Folder:
             path.unlink()
 
 
-def open(folder: str | os.PathLike, settings: dict[str, Any]) -> Folder:
+def open(folder: str | os.PathLike, settings: dict[str, str]) -> Folder:
     """Return a folder's loads: a new folder, or one that the same sweep has begun.
 
-    ValueError, with the fields, where it belongs to a sweep of other settings.
+    settings: what its numbers depend on, by field path (`fingerprint`). ValueError, with the fields, where the folder
+    belongs to a sweep of other settings or to something else.
     """
     folder = Path(folder)
     path = folder / SETTINGS
-    settings = json.loads(json.dumps(settings, default=str))
     if path.is_file():
         had = json.loads(path.read_text())
-        for name in sorted(set(had) | set(settings)):
-            if had.get(name) != settings.get(name):
-                fail("out", f"{folder}, which holds a sweep with {name} {had.get(name)!r}",
-                     f"{settings.get(name)!r}, or another folder")  # fmt: skip
-        return Folder(folder)
+        if differ := differences(settings, had["settings"]):
+            fail(
+                "out", f"{folder}, which holds a sweep with {'; '.join(differ)}", "the same settings, or another folder"
+            )
+        return Folder(folder, settings, had["shape"])
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         fail("out", folder, "a folder that is empty, new, or holds a sweep of these settings")
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / (SETTINGS + ".partial")
-    temporary.write_text(json.dumps(settings, indent=1))
-    os.replace(temporary, path)
-    return Folder(folder)
+    return Folder(folder, settings, None)

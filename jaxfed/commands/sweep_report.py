@@ -63,7 +63,7 @@ def _head(ds: xr.Dataset, by: str, frame: pd.DataFrame) -> list[str]:
         lines.append("chosen on TRAINING rows, which favours overfitting: no validation rows were used")
     if by.endswith(("loss", "objective")) and any(path.endswith("l2") for path in _paths(ds)):
         lines.append("l2 is varied, and is part of this quantity: points with less of it look better")
-    if (missing := int(frame["unfinished"].sum())) > 0:
+    if missing := frame["unfinished"].to_numpy().sum():
         lines.append(f"NOT FINISHED: {missing} of {len(frame) * int(frame['seeds'].iloc[0])} runs are not there yet")
     lost = frame["diverged"].to_numpy()
     if lost.any():
