@@ -132,7 +132,10 @@ def check(axes: Sequence[Axis], algorithm: Any, scheduler: Any) -> None:
 def _traced(path: str, node: Any, names: Sequence[str]) -> None:
     if not names:
         fail(f"axes[{path!r}]", "no field", f"a field of it, say {path}.delay")
-    for i, name in enumerate(names):
+    if jax.tree_util.all_leaves([node]):
+        fail("axes", repr(path), f"a field that is traced: {type(node).__name__} lays out its schedule on the host; "
+             "make a run for each value")  # fmt: skip
+    for name in names:
         fields = fields_of(node)
         if name not in fields:
             near = difflib.get_close_matches(name, [k for k, traced in fields.items() if traced], 1)
@@ -142,8 +145,6 @@ def _traced(path: str, node: Any, names: Sequence[str]) -> None:
         if not fields[name]:
             fail("axes", f"{path!r}, a static field", "a traced one; compare({...}) runs static choices side by side")
         node = getattr(node, name)
-        if callable(node) and i + 1 < len(names):
-            continue
 
 
 def fields_of(node: Any) -> dict[str, bool]:

@@ -1,11 +1,13 @@
 """A state on disk: written beside the old one and renamed, read back into the same structure."""
 
+import contextlib
 import io
 import os
 import pickle
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
@@ -13,22 +15,30 @@ import numpy as np
 from jaxfed import results
 
 ALLOWED = ("jaxfed", "optax", "numpy", "collections", "builtins")
+PARTIAL = ".partial"  # how the names of files end that are being written
 
 
-def save_state(state: Any, path: str | os.PathLike) -> None:
-    """Write a pytree of arrays. A kill leaves the old file or the new one, never half of one."""
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of `path` at the end. A kill leaves the old file or the new one, never half."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".partial")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=PARTIAL)
     try:
         with os.fdopen(handle, "wb") as file:
-            pickle.dump(jax.tree.map(np.asarray, state), file)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         results.share(temporary)
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def save_state(state: Any, path: str | os.PathLike) -> None:
+    """Write a pytree of arrays, as `replacing` does."""
+    with replacing(path) as file:
+        pickle.dump(jax.tree.map(np.asarray, state), file)
 
 
 def load_state(path: str | os.PathLike, allow: tuple[str, ...] = ()) -> Any:
@@ -41,9 +51,14 @@ def load_state(path: str | os.PathLike, allow: tuple[str, ...] = ()) -> Any:
     if not Path(path).is_file():
         raise FileNotFoundError(f"path: got {path}, wanted a state written by save")
     try:
-        return _Unpickler(io.BytesIO(Path(path).read_bytes()), ALLOWED + tuple(allow)).load()
+        return unpickled(Path(path).read_bytes(), ALLOWED + tuple(allow))
     except (pickle.UnpicklingError, EOFError, AttributeError, ImportError) as error:
         raise ValueError(f"path: got {path}, wanted a state written by save ({error})") from error
+
+
+def unpickled(content: bytes | memoryview, allowed: tuple[str, ...]) -> Any:
+    """Return what was pickled: arrays, containers, and named tuples of the packages `allowed`, and nothing else."""
+    return _Unpickler(io.BytesIO(content), allowed).load()
 
 
 def of_one_save(folder: Path, dataset: Any, state: Any) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxfed.commands.parse import parse
+from jaxfed.interrupts import PREEMPTED, Preempted
 
 BAD_INPUT, INTERRUPTED, UNEXPECTED = 2, 130, 1
 
@@ -19,8 +20,9 @@ BAD_INPUT, INTERRUPTED, UNEXPECTED = 2, 130, 1
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (default: that of the process) and return its exit status.
 
-    0: done. 2: bad input, said in one line on the error stream. 130: interrupted; finished rounds are saved. 1:
-    anything else. `--debug` anywhere prints the traceback of an error too.
+    0: done. 2: bad input, said in one line on the error stream. 130: interrupted; finished rounds are saved. 143: the
+    same, by SIGTERM. 75: by SIGTERM with `--checkpoint`; the same command goes on. 1: anything else. `--debug`
+    anywhere prints the traceback of an error too.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
@@ -28,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _say_warning
             return _do(*parse([word for word in words if word != "--debug"]))
+    except Preempted:
+        return PREEMPTED
     except KeyboardInterrupt:
         _say("interrupted", "stopped before all results were written")
         return INTERRUPTED

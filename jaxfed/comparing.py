@@ -46,6 +46,8 @@ def compare(
         checks.fail("algorithms", type(algorithms).__name__, "a dict, name to algorithm")
     if not algorithms:
         checks.fail("algorithms", "none", "at least one, by name")
+    if run_options.get("checkpoint") is not None:
+        checks.fail("checkpoint", run_options["checkpoint"], "None: a folder keeps one run")
     numbers = seed_numbers(seed, seeds)
     shared = (test, validation, *(run_options.get(k) for k in ("scheduler", "state", "num_rounds", "every", "mesh")))
     checks.pieces(run_options.get("chunk"), run_options.get("group"))

@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from jaxfed import lanes, parallel
 from jaxfed.checks import fail
 from jaxfed.lanes import LAST, ONE, VMAP, Load, Settings, Shape
+from jaxfed.types import Measure
 
 WINDOWS = 32  # records that a call of the device can hold, for each lane
 
@@ -19,22 +20,21 @@ WINDOWS = 32  # records that a call of the device can hold, for each lane
 class Job(NamedTuple):
     """A sweep that is checked and placed: what the device's program is called with.
 
-    static: mesh, shape, paths, measures and names by client; keys [seeds] or [points, seeds]; values: for each path the
-    stacked values [points, ...]; windows: the records that one call can hold.
+    mesh, shape, paths, measures and by_client are static, as in `lanes.play`; keys [seeds] or [points, seeds]; values:
+    for each path the stacked values [points, ...]; windows: the records that one call can hold.
     """
 
-    static: tuple[Any, ...]
+    mesh: Mesh | None
+    shape: Shape
+    paths: tuple[str, ...]
+    measures: tuple[Measure, ...]
+    by_client: tuple[str, ...]
     settings: Settings
     keys: Any
     values: tuple[Any, ...]
     num_points: int
     num_seeds: int
     windows: int
-
-    @property
-    def shape(self) -> Shape:
-        """How lanes are mapped."""
-        return self.static[1]
 
 
 class Block(NamedTuple):
@@ -125,18 +125,10 @@ def bytes_of(job: Job) -> int:
 
 def _lowered(job: Job) -> Any:
     first = load(job, blocks(job.shape, job.num_points, job.num_seeds)[0])
-    carry = jax.eval_shape(lambda s, b: lanes.start(*job.static[:3], s, b), job.settings, first)
+    carry = jax.eval_shape(lambda s, b: lanes.start(job.mesh, job.shape, job.paths, s, b), job.settings, first)
     carry = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), carry)
     windows = jax.ShapeDtypeStruct((job.windows,), jnp.int32)
-    return lanes.compiled_play.lower(*job.static, job.settings, first, carry, windows, jnp.int32(1))
-
-
-def carry_bytes(job: Job) -> int:
-    """Return the bytes of one batch's states."""
-    first = load(job, blocks(job.shape, job.num_points, job.num_seeds)[0])
-    carry = jax.eval_shape(lambda s, b: lanes.start(*job.static[:3], s, b), job.settings, first)
-    total = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(carry.state))
-    return total // (job.shape.batches * job.shape.devices)
+    return lanes.compiled_play.lower(*job[:6], first, carry, windows, jnp.int32(1))
 
 
 def available() -> int:

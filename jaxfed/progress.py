@@ -42,12 +42,12 @@ def headline(bar: Any, record: dict[str, np.ndarray]) -> None:
         bar.set_postfix({name: f"{there.mean() if there.size else np.nan:.4f}"})
 
 
-def progress_bar(progress: bool | None, total: int) -> Any:
-    """A progress bar with rounds per second and time left; nothing where it is not wanted."""
+def progress_bar(progress: bool | None, total: int, done: int = 0) -> Any:
+    """A progress bar with rounds per second and time left, `done` behind it; nothing where it is not wanted."""
     notebook = "ipykernel" in sys.modules
     wanted = (sys.stderr.isatty() or notebook) if progress is None else progress
     if notebook and find_spec("ipywidgets"):
         from tqdm.notebook import tqdm
     else:
         from tqdm import tqdm
-    return tqdm(total=total, unit="round", disable=not wanted)
+    return tqdm(total=total, initial=done, unit="round", disable=not wanted)

@@ -13,7 +13,9 @@ import numpy as np
 import xarray as xr
 from jax.sharding import Mesh
 
-from jaxfed import checkpoint, checks, core, interrupts, nodes, parallel, results
+from jaxfed import checkpoint as files
+from jaxfed import checks, core, interrupts, nodes, parallel, results, resume
+from jaxfed.fingerprint import of_run
 from jaxfed.progress import Pace, headline, progress_bar
 from jaxfed.sinks import Feed
 from jaxfed.types import Carry, Measure, Timetable
@@ -35,15 +37,15 @@ class Run(NamedTuple):
         folder = Path(folder)
         if (folder / "results.nc").exists() and not overwrite:
             raise FileExistsError(f"path: got {folder}, which holds results already; wanted another, or overwrite=True")
-        checkpoint.save_state(self.state, folder / "state.pkl")
+        files.save_state(self.state, folder / "state.pkl")
         results.save_dataset(self.dataset, folder / "results.nc")
 
 
 def load(folder: str | os.PathLike, allow: tuple[str, ...] = ()) -> Run:
     """Read a run written by `Run.save`. `allow`: packages of your own whose states it may hold."""
     folder = Path(folder)
-    found = Run(results.load_dataset(folder / "results.nc"), checkpoint.load_state(folder / "state.pkl", allow))
-    checkpoint.of_one_save(folder, *found)
+    found = Run(results.load_dataset(folder / "results.nc"), files.load_state(folder / "state.pkl", allow))
+    files.of_one_save(folder, *found)
     return found
 
 
@@ -63,6 +65,8 @@ def run(
     mesh: Mesh | None = None,
     group: int | None = None,
     progress: bool | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    checkpoint_seconds: float = 60.0,
     sinks: Sequence[Any] = (),
 ) -> Run:
     """Run an algorithm for `num_rounds` rounds and record it before the first and after every `every` rounds.
@@ -81,7 +85,12 @@ def run(
       mesh: devices to shard the clients over (`parallel.mesh()`), default one.
       group: clients trained at once on a device (default: what suits it). Changes results by rounding only.
       progress: show a bar; default: on a terminal and in a notebook.
-      sinks: fed with each record while the run goes on (`jaxfed.sinks`); one that fails is given up with a warning.
+      checkpoint: a folder for what is needed to go on after a kill, written between calls of the device at most once
+        in `checkpoint_seconds`, on Ctrl-C and at the end. The same call, in another process too, finds it and goes on:
+        bit for bit the run in one piece. A finished run is returned; one of more rounds goes on, unless rounds are
+        ticks. SIGTERM ends the device's call at hand, writes the folder and raises `interrupts.Preempted` (exit
+        status 75); without a folder it is left alone.
+      sinks: fed with each record as it is made (`jaxfed.sinks`); one that fails is given up with a warning.
 
     Returns a Run. Ctrl-C ends the round at hand and returns what is finished. A run that diverges is not stopped: its
     variable `finite` says from where on, and a warning does too.
@@ -92,8 +101,11 @@ def run(
     data, scheduler, timetable, key, seed = prepare(seed, algorithm, data, *options)
     checks.pieces(chunk, group)
     attrs = describe(seed, algorithm, scheduler, num_rounds, timetable.every, mesh) | data.attributes(algorithm)
-    algorithm, scheduler = cast(algorithm, to_float=True), cast(timetable.scheduler)
-    with interrupts.deferred() as interrupted:
+    algorithm = cast(algorithm, to_float=True)
+    parts = (algorithm, scheduler, data, timetable, state, measures)
+    settings = {} if checkpoint is None else of_run(attrs, *parts, group)
+    scheduler, keeper = cast(timetable.scheduler), resume.keeper(checkpoint, checkpoint_seconds)
+    with interrupts.deferred(preemption=checkpoint is not None) as interrupted, keeper as keep:
         placed = data.place(algorithm, scheduler, mesh, group)
         added = tuple(measures or ())
         checks.measures(added)
@@ -102,19 +114,27 @@ def run(
         lengths = {name: len(own) for name, own in placed.coords().items() if isinstance(own, np.ndarray)}
         dims = core.record_dims(key, algorithm, placed, recorded, taken, lengths)
 
-        carry = _start(key, algorithm, placed)
-        if state is not None:
-            done = timetable.stops[0]
-            carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), data.fit_state(state, carry.state))
-        carry = parallel.put_carry(carry, mesh)
-        last = timetable.rounds[-1]
-        rounds, now, pace = timetable.rounds[:1], timetable.stops[0], Pace(chunk)
+        last, now, pace = timetable.rounds[-1], timetable.stops[0], Pace(chunk)
         look = lambda carry: jax.device_get(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
-        records = [look(carry) | timetable.columns(now)]
+        record = lambda carry, info, now: look(carry) | jax.device_get(info) | timetable.columns(now)  # noqa: E731
+        found = keep.find(settings, timetable)
+        if found is not None:
+            carry = resume.restore(found.carry, jax.eval_shape(lambda: core.init(key, algorithm, placed)), key)
+            now, records = found.now, found.records
+        else:
+            carry = _start(key, algorithm, placed)
+            if state is not None:
+                carry = Carry(jnp.int32(now), core.clock(key, scheduler, now), data.fit_state(state, carry.state))
+        carry = parallel.put_carry(carry, mesh)
         feed = Feed(sinks, data, dims)
-        feed(rounds[0], records[0])
-        with progress_bar(progress, timetable.stops[-1] - now) as bar:
-            for label, goal in zip(timetable.rounds[1:], timetable.stops[1:], strict=True):
+        if found is None:
+            records = [record(carry, {}, now)]
+            feed(timetable.rounds[0], records[0])
+        rounds, ended = timetable.rounds[: len(records)], False
+        done, total = now - timetable.stops[0], timetable.stops[-1] - timetable.stops[0]
+        with progress_bar(progress, total, done) as bar:
+            left = slice(len(records), None)
+            for label, goal in zip(timetable.rounds[left], timetable.stops[left], strict=True):
                 while now < goal:
                     length = min(goal - now, pace.rounds)
                     with pace:
@@ -123,19 +143,32 @@ def run(
                     now += length
                     bar.update(length)
                     checks.distinct("measures", dims, info)
-                    if interrupted.is_set() and (now < goal or goal < timetable.stops[-1]):
-                        label, goal, end = min(now, label), now, timetable.ending(now)
+                    if not ended and interrupted.is_set() and (now < goal or goal < timetable.stops[-1]):
+                        # what is resumed has nothing drained; at a window's end it has the record
+                        more = [record(carry, info, now)] if now == goal else []
+                        keep.save(carry, now, records + more, must=True)
+                        label, goal, end, ended = min(now, label), now, timetable.ending(now), True
                         if end is not None:
                             timetable, scheduler, goal = end, cast(end.scheduler), end.stops[-1]
-                records.append(look(carry) | jax.device_get(info) | timetable.columns(now))
+                    elif now < goal and not ended:
+                        keep.save(carry, now, records)
+                records.append(record(carry, info, now))
                 rounds.append(label)
                 headline(bar, records[-1])
+                if not ended:
+                    finished = now == timetable.stops[-1]
+                    ended = not finished and interrupted.is_set() and timetable.ending(now) is None
+                    keep.save(carry, now, records, must=finished or ended)
                 feed(label, records[-1])
-                if interrupted.is_set():
+                if ended:
                     break
+        if interrupted.preempted and checkpoint is not None:
+            warnings.warn(f"preempted: {keep.kept} in {checkpoint}; the same call goes on from there", stacklevel=2)
+            raise interrupts.Preempted
         if rounds[-1] < last:
             done = rounds[-1] - rounds[0]
-            warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds", stacklevel=2)
+            more = "" if checkpoint is None else f" (the same call goes on from {checkpoint})"
+            warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds{more}", stacklevel=2)
         dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
         _warn_if_diverged(dataset, data.advice(algorithm))
         return Run(dataset, data.final(algorithm, carry.state, timetable, now))

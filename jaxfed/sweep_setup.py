@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from jaxfed import axes as ax
-from jaxfed import checks, core, loads, parallel, runner
+from jaxfed import checks, core, fingerprint, loads, parallel, runner, shelf
 from jaxfed.comparing import seed_numbers
 from jaxfed.lanes import Settings, Shape
 from jaxfed.loads import Block, Job
@@ -22,10 +22,12 @@ LOADS = 8  # what a long sweep is cut into, so that a kill, Ctrl-C or a look at 
 class Sweep(NamedTuple):
     """A sweep that is checked, and how its results are labelled.
 
-    timetables: one for each point, or one for all. run_seeds int [points, seeds]: each lane's, where it has its own.
+    held: where its records are kept (`shelf`). timetables: one for each point, or one for all. run_seeds int [points,
+    seeds]: each lane's, where it has its own.
     """
 
     job: Job
+    held: Any
     data: Any
     timetables: list[Timetable]
     axes: list[ax.Axis]
@@ -43,7 +45,6 @@ def prepare(
     group: int | None, out: Any,
 ) -> Sweep:  # fmt: skip
     """Return a sweep that is ready to play. Every point passes the checks of a run of its own."""
-    del out
     checks.is_algorithm("algorithm", algorithm)
     checks.mesh(mesh)
     parsed, numbers = ax.parse(axes), seed_numbers(seed, seeds)
@@ -67,35 +68,45 @@ def prepare(
     paths, values = _values(points, timetables)
     mode, most, params = data.lanes(algorithm, tuple(p for p in points[0]))
     own = np.random.SeedSequence(numbers[0]).generate_state(len(points) * len(numbers)) if independent else None
+    attrs = runner.describe(numbers[0], algorithm, scheduler, num_rounds, timetables[0].every, mesh)
+    held: Any = shelf.Memory()
+    if out is not None:
+        told = dict(
+            seeds=numbers, independent=independent, batch=batch, mesh=None if mesh is None else dict(mesh.shape)
+        )
+        own_values = {path: [point[path] for point in points] for path in points[0]}
+        parts = (algorithm, scheduler, data, timetables[0], None, measures, group)
+        held = shelf.open(out, fingerprint.of_run(attrs, *parts) | fingerprint.fingerprint(axes=own_values, **told))
     shape = loads.shape_of(mode, most, len(points), len(numbers), mesh, independent, batch)
+    shape = shape if held.shape is None else Shape(*held.shape)
     keys = jax.numpy.stack([jax.random.key(s) for s in (numbers if own is None else own.tolist())])
     keys = keys if own is None else keys.reshape(len(points), len(numbers))
     base = runner.cast(first, to_float=True), runner.cast(timetables[0].scheduler)
-    sharded = plain_mesh is not None
+    shards = 1 if plain_mesh is None else plain_mesh.shape[parallel.CLIENT]
     if group is None and hasattr(data.train, "layout"):
-        share = -(-data.train.num_clients // (mesh.shape[parallel.CLIENT] if sharded else 1))
+        share = -(-data.train.num_clients // shards)
         group = parallel.default_group(params * shape.lanes, min(scheduler.cohort_size, share))
     placed = data.place(*base, plain_mesh, group)
-    if mesh is not None and not sharded:
+    if mesh is not None and plain_mesh is None:
         placed = parallel.put(placed, mesh)
     recorded = (*data.default_measures(), *(measures or ()))
     checks.measures(measures or ())
     taken = {"time", "finite", "round", *data.coords(), *timetables[0].columns(timetables[0].stops[0]), *paths, "seed"}
     lengths = {name: len(held) for name, held in placed.coords().items() if isinstance(held, np.ndarray)}
     dims = core.record_dims(jax.random.key(0), base[0], placed, recorded, taken, lengths)
-    if sharded and any(not m.per_device for m in recorded):
+    if plain_mesh is not None and any(not m.per_device for m in recorded):
         checks.fail("measures", "one that sees all clients", "per_device ones, on a mesh that shards the clients")
     by_client = tuple(name for name, axis in dims.items() if "client" in axis)
     windows = max(min(len(timetables[0].stops), loads.WINDOWS), 1)
-    job = Job((mesh, shape, paths, recorded, by_client), Settings(*base, placed), keys, values, len(points),
-              len(numbers), windows)  # fmt: skip
-    job = _within_memory(job, memory, batch)
-    attrs = runner.describe(numbers[0], algorithm, scheduler, num_rounds, timetables[0].every, mesh)
+    settings = Settings(*base, placed)
+    job = Job(mesh, shape, paths, recorded, by_client, settings, keys, values, len(points), len(numbers), windows)
+    job = job if held.shape is not None else _within_memory(job, memory, batch)
     attrs |= data.attributes(first)
     attrs["sweep"] = json.dumps([[axis.dim, list(axis.paths)] for axis in parsed])
     coords = ax.coordinates(parsed)
-    return Sweep(job, data, timetables, parsed, numbers, own if own is None else own.reshape(len(points), -1), dims,
-                 coords, attrs, data.advice(first))  # fmt: skip
+    run_seeds = None if own is None else own.reshape(len(points), -1)
+    advice = data.advice(first)
+    return Sweep(job, held, data, timetables, parsed, numbers, run_seeds, dims, coords, attrs, advice)
 
 
 def _with_data(points: list[dict], parsed: list[ax.Axis], data: Any, test: Any, validation: Any) -> tuple:
@@ -116,8 +127,10 @@ def _with_data(points: list[dict], parsed: list[ax.Axis], data: Any, test: Any, 
     for i, value in enumerate(joined.values()):
         _same_pool(f'axes["data"][{i}]', value, first)
     joined = dict(zip(joined, first.alike(list(joined.values())), strict=True))
-    points = [{k: joined[id(v)] if k == ax.DATA else v for k, v in point.items()} for point in points]
-    return points, parsed, joined[id(given[0])]
+    for i, axis in enumerate(parsed):
+        rows = [tuple(joined.get(id(v), v) for v in row) for row in axis.values]
+        parsed[i] = axis._replace(values=rows) if ax.DATA in axis.paths else axis
+    return ax.points(parsed), parsed, joined[id(given[0])]
 
 
 def _same_pool(field: str, data: Any, like: Any) -> None:
@@ -181,7 +194,7 @@ def _within_memory(job: Job, memory: float | None, batch: int | None) -> Job:
     """Return the job with several batches in a load, where there are many, or with less where memory asks for that."""
     limit = loads.available() if memory is None else int(memory * 2**30)
     whole = len(loads.blocks(job.shape, job.num_points, job.num_seeds)) // LOADS
-    job = _reshaped(job, job.shape._replace(batches=max(whole, 1)))
+    job = job._replace(shape=job.shape._replace(batches=max(whole, 1)))
     need = loads.bytes_of(job)
     while need > limit:
         points, seeds, batches = job.shape.points, job.shape.seeds, job.shape.batches
@@ -194,13 +207,9 @@ def _within_memory(job: Job, memory: float | None, batch: int | None) -> Job:
         else:
             checks.fail("memory", f"{limit / 2**30:.3g} GiB", f"at least {need / 2**30:.3g} GiB for a batch of "
                         f"{job.shape.lanes} lanes")  # fmt: skip
-        job = _reshaped(job, smaller)
+        job = job._replace(shape=smaller)
         need = loads.bytes_of(job)
     return job
-
-
-def _reshaped(job: Job, shape: Shape) -> Job:
-    return job._replace(static=(job.static[0], shape, *job.static[2:]))
 
 
 def label(whole: Sweep, found: Sequence[tuple[Block, dict[str, np.ndarray]]]) -> xr.Dataset:
@@ -245,10 +254,9 @@ def _coords(whole: Sweep) -> dict[str, Any]:
     coords = dict(whole.data.coords())
     for axis in whole.axes:
         if ax.DATA in axis.paths:
-            each = [row[axis.paths.index(ax.DATA)].coords() for row in axis.values if hasattr(row[0], "coords")]
-            for name in coords:
-                if name.endswith("_size") and len(each) == len(axis.values):
-                    coords[name] = ((axis.dim, "client"), np.stack([held[name][1] for held in each]))
+            each = [row[axis.paths.index(ax.DATA)].coords() for row in axis.values]
+            sizes = {name for name in coords if name.endswith("_size")}
+            coords |= {n: ((axis.dim, "client"), np.stack([held[n][1] for held in each])) for n in sizes}
     return coords
 
 

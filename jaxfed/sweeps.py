@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from jax.sharding import Mesh
 
-from jaxfed import interrupts, lanes, loads, parallel, shelf
+from jaxfed import interrupts, lanes, loads, parallel
 from jaxfed.axes import LogUniform as LogUniform
 from jaxfed.axes import Uniform as Uniform
 from jaxfed.axes import sample as sample
@@ -60,7 +60,9 @@ def sweep(
         nine tenths of an accelerator's); larger sweeps are cut into smaller loads.
       mesh: `parallel.mesh(sweep=...)` spreads lanes over devices, without any exchange between them;
         `parallel.mesh(sweep=..., client=...)` the clients of each too.
-      out: a folder. Each load's results go there as it is done, and the same call goes on after the last.
+      out: a folder. Each load's results go there as it is done, and the same call, in another process too, goes on
+        after the last; a finished sweep is read from it. SIGTERM ends the device's call at hand and raises
+        `interrupts.Preempted` (exit status 75).
       progress: show a bar; default: on a terminal and in a notebook.
 
     Returns a Dataset with dims (one for each axis..., seed, round[, client | party]): each entry is what
@@ -72,21 +74,28 @@ def sweep(
     """
     options = (test, validation, scheduler, num_rounds, every, measures, independent, batch, memory, mesh, group, out)
     whole = prepare(seed, algorithm, data, axes, seeds, *options)
-    job = whole.job
+    job, held = whole.job, whole.held
+    if (ds := held.finished()) is not None:
+        return ds
+    held.begin(job.shape)
     todo = loads.blocks(job.shape, job.num_points, job.num_seeds)
     total = (whole.timetables[0].stops[-1] - whole.timetables[0].stops[0]) * len(todo)
-    held = shelf.open(out, whole.attrs | {"shape": list(job.shape)}) if out is not None else shelf.Memory()
-    with interrupts.deferred() as interrupted, progress_bar(progress, total) as bar:
+    done = sum(i in held for i in range(len(todo))) * total // len(todo)
+    with (
+        interrupts.deferred(preemption=out is not None) as interrupted,
+        progress_bar(progress, total, done) as bar,
+    ):
         pace = Pace(None)
         for i, block in enumerate(todo):
             if i in held:
-                bar.update(total // len(todo))
                 continue
             bar.set_description(f"load {i + 1} of {len(todo)}")
             records = _play(whole, block, pace, bar, interrupted)
             if records is None:
                 break
             held.put(i, records)
+    if interrupted.is_set() and getattr(interrupted, "preempted", False):
+        raise interrupts.Preempted
     found = [held.get(i) for i in range(len(todo)) if i in held]
     if not found:
         raise KeyboardInterrupt("no lane is finished")
@@ -99,20 +108,20 @@ def sweep(
     return ds
 
 
-def estimate(seed: int, algorithm: Any, data: Any, *, measure_time: bool = True, **options: Any) -> Estimate:
+def estimate(seed: int, algorithm: Any, data: Any, *, measure_time: bool = True, **given: Any) -> Estimate:
     """Return what `sweep` with the same arguments would need. Compiles it and, for the time, plays its first rounds."""
     named = ("axes", "seeds", "test", "validation", "scheduler", "num_rounds", "every", "measures", "independent",
              "batch", "memory", "mesh", "group", "out")  # fmt: skip
-    options = {"seeds": 1, "independent": False} | {k: v for k, v in options.items() if k != "progress"}
+    options: Any = {"seeds": 1, "independent": False} | {k: v for k, v in given.items() if k != "progress"}
     if unknown := set(options) - set(named):
         raise TypeError(f"estimate: got {sorted(unknown)}, wanted the arguments of sweep")
-    whole = prepare(seed, algorithm, data, *(options.get(name) for name in named))
+    whole = prepare(seed, algorithm, data, *[options.get(name) for name in named])
     job = whole.job
     todo = loads.blocks(job.shape, job.num_points, job.num_seeds)
     seconds = None
     if measure_time:
         first, spent = loads.load(job, todo[0]), {}
-        carry = lanes.compiled_start(*job.static[:3], job.settings, first)
+        carry = lanes.compiled_start(job.mesh, job.shape, job.paths, job.settings, first)
         for length in (0, 0, 1, 1):  # the first of each warms up
             begin = time.perf_counter()
             carry, records = _call(job, first, carry, [length])
@@ -128,14 +137,14 @@ def _call(job: Job, load: lanes.Load, carry: Any, windows: Sequence[int]) -> tup
     """Play a few windows."""
     padded = np.zeros(job.windows, np.int32)
     padded[: len(windows)] = np.abs(windows)
-    return lanes.compiled_play(*job.static, job.settings, load, carry, jnp.asarray(padded), jnp.int32(len(windows)))
+    return lanes.compiled_play(*job[:6], load, carry, jnp.asarray(padded), jnp.int32(len(windows)))
 
 
 def _play(whole: Sweep, block: Block, pace: Pace, bar: Any, interrupted: Any) -> dict[str, np.ndarray] | None:
     """Return the records of a load, [lanes, record, ...] with lanes as in the block; None if it was interrupted."""
     job, stops = whole.job, whole.timetables[0].stops
     load = loads.load(job, block)
-    carry = lanes.compiled_start(*job.static[:3], job.settings, load)
+    carry = lanes.compiled_start(job.mesh, job.shape, job.paths, job.settings, load)
     rest, parts = [0, *np.diff(stops).tolist()], []
     while rest:
         windows, rest = loads.pieces(rest, pace.rounds, job.windows)

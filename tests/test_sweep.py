@@ -80,7 +80,6 @@ def test_a_sweep_compiles_two_programs_and_values_compile_none(monkeypatch):
 
     counted.lower = play.lower
     monkeypatch.setattr(lanes, "compiled_play", counted)
-    monkeypatch.setattr(jf.core, "TESTED", True, raising=False)
     before = lanes.compiled_start._cache_size(), play._cache_size()
     for values, rounds in (([0.1, 0.2, 0.3], 4), ([0.4, 0.5, 0.6], 6)):
         sweep({"alpha": values, "lr": [0.1, 0.3, 0.5, 0.7]}, seeds=2, every=2 if rounds == 4 else 3, num_rounds=rounds)
@@ -108,8 +107,8 @@ def test_random_points_are_seeded_and_in_range():
     assert 0 <= penalties.min() and penalties.max() <= 2 and abs(penalties.mean() - 1) < 0.15
     assert 0.2 <= alphas.min() and alphas.max() <= 0.4
     ds = sweep(drawn[:3])
-    same(ds.isel(point=1).sel(seed=0), one(0, apfl(lr=rates[1], alpha=alphas[1], model=support.softmax().replace(
-        l2=penalties[1]))))  # fmt: skip
+    alone = apfl(lr=rates[1], alpha=alphas[1])
+    same(ds.isel(point=1).sel(seed=0), one(0, alone.replace(model=alone.model.replace(l2=penalties[1]))))
     with pytest.raises(ValueError, match="lr: got LogUniform.*wanted low < high, finite, above 0"):
         sweeps.sample(3, 0, lr=LogUniform(0, 1))
 
@@ -217,7 +216,7 @@ def test_a_sweep_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     assert not list((tmp_path / "s").glob("load-*"))
     xr.testing.assert_identical(sweep(axes, seeds=3, batch=2, out=tmp_path / "s").drop_attrs(), whole.drop_attrs())
     assert len(played) == 10, "a finished sweep is read, not played"
-    with pytest.raises(ValueError, match="out: got .* which holds a sweep with .*num_rounds 4, wanted 6"):
+    with pytest.raises(ValueError, match=r"out: got .* which holds a sweep with num_rounds 4 \(here 6\)"):
         sweep(axes, seeds=3, batch=2, out=tmp_path / "s", num_rounds=6)
     with pytest.raises(ValueError, match="axes"):
         sweep({"alpha": ALPHAS, "lr": [0.05, 0.3]}, seeds=3, batch=2, out=tmp_path / "s")
@@ -282,7 +281,7 @@ def test_other_bad_input():
     ):
         with pytest.raises(ValueError, match=message):
             sweep({"lr": RATES}, **options)
-    with pytest.raises(ValueError, match="lengths|wanted one length for all points|schedule"):
+    with pytest.raises(ValueError, match="BilevelAsync lays out its schedule on the host"):
         algorithm = jf.VFB2SGD(OBJECTIVE, lr=0.1)
         axes = {"scheduler.link": [0.1, 2.0]}
         jf.sweep(0, algorithm, PARTY, scheduler=BilevelAsync(PARTY), axes=axes, num_rounds=40, progress=False)

@@ -29,6 +29,7 @@ class Apfl:
     net: o.Net = _group(o.Net)
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
     track: o.Track = _group(o.Track)
 
@@ -45,6 +46,7 @@ class FedAvg:
     net: o.Net = _group(o.Net)
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
     track: o.Track = _group(o.Track)
 
@@ -59,6 +61,7 @@ class LocalOnly:
     net: o.Net = _group(o.Net)
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
     track: o.Track = _group(o.Track)
 
@@ -76,6 +79,7 @@ class FineTuned:
     net: o.Net = _group(o.Net)
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
     track: o.Track = _group(o.Track)
 
@@ -91,6 +95,7 @@ class Scaffold:
     net: o.Net = _group(o.Net)
     running: o.Running = _group(o.Running)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
     track: o.Track = _group(o.Track)
 
@@ -106,6 +111,7 @@ class Vfb2:
     length: v.Length = _group(v.Length)
     running: v.VerticalRunning = _group(v.VerticalRunning)
     start: o.Start = _group(o.Start)
+    long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
     track: o.Track = _group(o.Track)
     export: v.Export = _group(v.Export)

@@ -165,6 +165,16 @@ class Running:
 
 
 @dataclass(frozen=True)
+class Long:
+    """Long runs."""
+
+    checkpoint: Annotated[str | None, maybe("FOLDER", "a kill loses the run")] = None
+    """Keep in this folder what is needed to go on after a kill. The same command goes on from there."""
+    checkpoint_seconds: float = 60.0
+    """Write it at most once in so many seconds."""
+
+
+@dataclass(frozen=True)
 class Output:
     """Where results go."""
 

@@ -14,7 +14,7 @@ import tyro
 
 from jaxfed.commands import settings
 from jaxfed.commands.catalogue import COMMANDS, Vfb2, class_of
-from jaxfed.commands.options import Output, Start, Track
+from jaxfed.commands.options import Long, Output, Start, Track
 from jaxfed.commands.sweep_options import SWEPT
 from jaxfed.commands.sweep_words import sweep_words
 from jaxfed.commands.vertical_options import Export, Length
@@ -27,7 +27,8 @@ Simulate federated learning. `jaxfed COMMAND --help` lists the options of a comm
 {commands}
 
 Everywhere: --debug shows where an error comes from. `jaxfed --version` prints the version.
-Exit status: 0 done (also where the run diverged: a warning says so), 2 bad input, 130 interrupted, 1 anything else.
+Exit status: 0 done (also where the run diverged: a warning says so), 2 bad input, 130 interrupted, 143 the same by
+SIGTERM, 75 by SIGTERM with --checkpoint (the same command goes on), 1 anything else.
 """
 
 
@@ -73,7 +74,7 @@ def _other_defaults(name: str, options: Any) -> Any:
 
 def _without_ends(earlier: Any, options: Any) -> Any:
     """Return an earlier run's settings without its files, and without its length where another is given."""
-    fresh: dict[str, Any] = {"output": Output(), "start": Start(), "track": Track()}
+    fresh: dict[str, Any] = {"output": Output(), "start": Start(), "long": Long(), "track": Track()}
     if isinstance(earlier, Vfb2):
         fresh["export"] = Export()
         if dataclasses.replace(options.length, every=None) != Length():

@@ -41,7 +41,10 @@ def load(folder: str | os.PathLike) -> tuple[str, Any]:
 
 
 def _build(cls: Any, content: dict) -> Any:
-    """Return the dataclass from what JSON made of it: its groups are dicts, its tuples lists."""
+    """Return the dataclass from what JSON made of it: its groups are dicts, its tuples lists.
+
+    A group that is not there, as in files of before it was, has its defaults.
+    """
     groups = {f.name: f.type for f in dataclasses.fields(cls) if dataclasses.is_dataclass(f.type)}
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
-    return cls(**values | {name: _build(group, content[name]) for name, group in groups.items() if name in content})
+    return cls(**values | {name: _build(group, content.get(name, {})) for name, group in groups.items()})

@@ -127,7 +127,7 @@ def refuse(command: str, options: Any) -> None:
     """Raise ValueError or FileExistsError where the folder holds anything but this sweep (without overwrite)."""
     output = options.output
     if output.out is None or output.overwrite or not (Path(output.out) / settings.NAME).exists():
-        train.refuse(output)
+        train.refuse(options)
         return
     had, earlier = settings.load(output.out)
     if had != command:

@@ -8,13 +8,13 @@ import xarray as xr
 
 import jaxfed as jf
 from jaxfed import checks, interrupts, results
-from jaxfed.commands import build, report, settings, vertical, vertical_schedule
+from jaxfed.commands import build, long, report, settings, vertical, vertical_schedule
 from jaxfed.commands import options as o
 from jaxfed.commands.figure import run_figure
 from jaxfed.commands.tracking import tracking
 
 RESULTS, STATE, FIGURE = "results.nc", "state.pkl", "figure.png"
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 
 # what a run that goes on from another must leave as it was: whose rows are whose, and the structure of the state
 FIXED = {
@@ -36,7 +36,10 @@ FIXED = {
 
 
 def train(command: str, options: Any) -> int:
-    """Run one algorithm and return the exit status: 0, or 130 where Ctrl-C ended it early (what is done is kept)."""
+    """Run one algorithm and return the exit status: 0, or where it ended early 130 (Ctrl-C) or 143 (SIGTERM).
+
+    What is done is kept then. With a folder for checkpoints SIGTERM raises `interrupts.Preempted`, whose status is 75.
+    """
     fixed = vertical.FIXED if command == "vfb2" else FIXED
     start = _start(options, fixed)
     if command == "vfb2":
@@ -44,13 +47,17 @@ def train(command: str, options: Any) -> int:
     else:
         arguments, model = _prepare(options)
         algorithm = build.algorithm(command, options, model)
+    arguments |= long.arguments(command, options)
     state = None if start is None else start.state
-    with tracking(options.track) as sinks, interrupts.deferred():  # until the files are written
+    with tracking(options.track) as sinks, interrupts.deferred(preemption=True) as interrupted:
+        # until the files are written
         run = jf.run(options.running.seed, algorithm, state=state, sinks=sinks, **arguments)
         if options.output.out is not None:
             run.save(options.output.out, overwrite=True)
         _finish(command, options, run.dataset)
-    return 0 if _complete(options, run.dataset) else INTERRUPTED
+    if _complete(options, run.dataset):
+        return 0
+    return TERMINATED if interrupted.preempted else INTERRUPTED
 
 
 def compare(options: Any) -> int:
@@ -80,7 +87,7 @@ def _prepare(options: Any) -> tuple[dict[str, Any], jf.Model]:
         checks.numbers("target_accuracy", running.target_accuracy, 0, 1)
     checks.whole("seed", running.seed, 0)
     checks.rounds(running.rounds, running.every)
-    refuse(options.output)
+    refuse(options)
     prepared = horizontal(options)
     make(options.output)
     return prepared
@@ -106,7 +113,7 @@ def horizontal(options: Any) -> tuple[dict[str, Any], jf.Model]:
 
 def _prepare_vertical(options: Any) -> tuple[Any, dict[str, Any], Any]:
     """Return settled options, the arguments of a vertical run, its algorithm. Writes the schedule if that is wanted."""
-    refuse(options.output)
+    refuse(options)
     options, arguments, algorithm = vertical.prepare(options)
     make(options.output)
     if options.export.export_schedule is not None:
@@ -121,15 +128,19 @@ def _complete(options: Any, ds: xr.Dataset) -> bool:
     return int(ds["round"][-1] - ds["round"][0]) == options.running.rounds
 
 
-def refuse(output: o.Output) -> None:
-    """Raise FileExistsError where the folder holds results (without overwrite), NotADirectoryError for a file."""
+def refuse(options: Any) -> None:
+    """Raise FileExistsError where the folder holds results (without overwrite), NotADirectoryError for a file.
+
+    Results that an earlier call of a command with checkpoints left there may be replaced.
+    """
+    output: o.Output = options.output
     if output.out is None:
         return
     folder = Path(output.out)
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"out: got {folder}, which is a file; wanted a folder")
     held = [name for name in (RESULTS, STATE, settings.NAME) if (folder / name).exists()]
-    if held and not output.overwrite:
+    if held and not (output.overwrite or long.goes_on(options)):
         raise FileExistsError(f"out: got {folder}, which holds {held[0]} already; wanted another, or --overwrite")
 
 
