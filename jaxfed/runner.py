@@ -127,8 +127,8 @@ def run(
                 carry = Carry(jnp.int32(now), core.clock(key, scheduler, now), data.fit_state(state, carry.state))
         carry = parallel.put_carry(carry, mesh)
         feed = Feed(sinks, data, dims)
-        if found is None:
-            records = [record(carry, {}, now)]
+        records = [record(carry, {}, now)] if found is None else records
+        if found is None:  # else it has been fed before
             feed(timetable.rounds[0], records[0])
         rounds, ended = timetable.rounds[: len(records)], False
         done, total = now - timetable.stops[0], timetable.stops[-1] - timetable.stops[0]
