@@ -62,6 +62,14 @@ def _do(command: str, options: Any) -> int:
         from jaxfed.commands.show import show
 
         return show(options)
+    if command == "export":
+        from jaxfed.commands.export import export
+
+        return export(options)
+    if command.startswith("sweep "):
+        from jaxfed.commands.sweep import sweep
+
+        return sweep(command, options)
     from jaxfed.commands.train import compare, train
 
     return compare(options) if command == "compare" else train(command, options)

@@ -12,6 +12,8 @@ import numpy as np
 import xarray as xr
 
 from jaxfed import checks, drawing, results
+from jaxfed.sweep_plots import along as along
+from jaxfed.sweep_plots import heat_map as heat_map
 from jaxfed.vertical_plots import vertical_run as vertical_run
 
 MAX_BUBBLES = 50  # clients of a partition drawn as bubbles; more are drawn as an image
@@ -180,31 +182,6 @@ def partition(data: Any, ax: Any = None, *, num_classes: int | None = None, sort
     bar = ax.figure.colorbar(shown, ax=ax, label="rows", pad=0.02)
     bar.locator.set_params(integer=True)
     bar.update_ticks()
-    return ax
-
-
-def heat_map(da: xr.DataArray, x: str, y: str, ax: Any = None) -> Any:
-    """Draw a quantity over two dimensions of a sweep, one cell for each pair of values, whatever their distances.
-
-    Means are taken over clients and seeds; any other dimension must be chosen first (`da.isel(round=-1)`). Few cells
-    are labelled with their values. Raises ValueError for dims that are lacking or left over.
-    """
-    da = da.mean([dim for dim in ("client", "seed") if dim in da.dims and dim not in (x, y)], keep_attrs=True)
-    if set(da.dims) != {x, y}:
-        checks.fail("da", f"dims {da.dims}", f"{x!r} and {y!r}, besides client and seed")
-    values = da.transpose(y, x).values
-    ax = drawing.axes(ax, (1.8 + 0.62 * min(values.shape[1], 12), 1.3 + 0.42 * min(values.shape[0], 12)))
-    shown = ax.imshow(values, aspect="auto", origin="lower", cmap="cividis")
-    ax.set_xticks(range(values.shape[1]), [drawing.short(v) for v in da[x].values])
-    ax.set_yticks(range(values.shape[0]), [drawing.short(v) for v in da[y].values])
-    ax.set(xlabel=x.replace("_", " "), ylabel=y.replace("_", " "))
-    ax.figure.colorbar(shown, ax=ax, label=drawing.words(str(da.name)) if da.name else None, pad=0.02)
-    if max(values.shape) <= 12:
-        digits = int(np.clip(2 - np.floor(np.log10(np.nanmax(np.abs(values)) or 1)), 0, 6))  # three of the largest
-        middle = (np.nanmin(values) + np.nanmax(values)) / 2
-        for (j, i), v in np.ndenumerate(values):
-            if np.isfinite(v):
-                ax.text(i, j, f"{v:.{digits}f}", ha="center", va="center", fontsize=8, color="w" if v < middle else "k")
     return ax
 
 

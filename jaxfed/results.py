@@ -12,6 +12,17 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from jaxfed.sweep_results import best_point as best_point
+from jaxfed.sweep_results import best_table as best_table
+from jaxfed.sweep_results import criterion as criterion
+from jaxfed.sweep_results import is_least as is_least
+from jaxfed.sweep_results import lane_values as lane_values
+from jaxfed.sweep_results import of_test_rows as of_test_rows
+from jaxfed.sweep_results import scalars as scalars
+from jaxfed.sweep_results import shown_quantities as shown_quantities
+from jaxfed.sweep_results import sweep_axes as sweep_axes
+from jaxfed.sweep_results import to_frame as to_frame
+
 Records = list[dict[str, np.ndarray]]
 
 

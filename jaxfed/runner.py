@@ -17,6 +17,7 @@ from jaxfed import checkpoint as files
 from jaxfed import checks, core, interrupts, nodes, parallel, results, resume
 from jaxfed.fingerprint import of_run
 from jaxfed.progress import Pace, headline, progress_bar
+from jaxfed.sinks import Feed
 from jaxfed.types import Carry, Measure, Timetable
 
 
@@ -66,6 +67,7 @@ def run(
     progress: bool | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
+    sinks: Sequence[Any] = (),
 ) -> Run:
     """Run an algorithm for `num_rounds` rounds and record it before the first and after every `every` rounds.
 
@@ -89,6 +91,7 @@ def run(
         bit for bit the run in one piece. A finished run is returned; one of more rounds goes on, unless rounds are
         ticks. SIGTERM ends the device's call at hand, writes the folder and raises `interrupts.Preempted` (exit
         status 75); without a folder it is left alone.
+      sinks: fed with each record as it is made (`jaxfed.sinks`); one that fails is given up with a warning.
 
     Returns a Run. Ctrl-C ends the round at hand and returns what is finished. A run that diverges is not stopped: its
     variable `finite` says from where on, and a warning does too.
@@ -126,7 +129,10 @@ def run(
                 fitted = data.fit_state(state, parallel.whole(carry.state))
                 carry = Carry(jnp.int32(now), core.clock(key, scheduler, now), fitted)
         carry = parallel.put_carry(carry, mesh)
+        feed = Feed(sinks, data, dims)
         records = [record(carry, {}, now)] if found is None else records
+        if found is None:  # else it has been fed before
+            feed(timetable.rounds[0], records[0])
         rounds, stop, ended = timetable.rounds[: len(records)], False, False
         done, total = now - timetable.stops[0], timetable.stops[-1] - timetable.stops[0]
         with progress_bar(progress, total, done) as bar:
@@ -160,6 +166,7 @@ def run(
                     finished = now == timetable.stops[-1]
                     ended = not finished and stop and timetable.ending(now) is None
                     keep.save(carry, now, records, must=finished or ended)
+                feed(label, records[-1])
                 if ended:
                     break
         if interrupted.preempted and checkpoint is not None:

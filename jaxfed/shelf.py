@@ -12,6 +12,7 @@ from jaxfed.checks import fail
 from jaxfed.fingerprint import differences
 
 SETTINGS, RESULTS = "sweep.json", "results.nc"
+COMMAND = "settings.json"  # of the command line, which writes it first
 
 
 class Memory:
@@ -101,6 +102,6 @@ def open(folder: str | os.PathLike, settings: dict[str, str]) -> Folder:
                 "out", f"{folder}, which holds a sweep with {'; '.join(differ)}", "the same settings, or another folder"
             )
         return Folder(folder, settings, had["shape"])
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(p.name != COMMAND for p in folder.iterdir())):
         fail("out", folder, "a folder that is empty, new, or holds a sweep of these settings")
     return Folder(folder, settings, None)

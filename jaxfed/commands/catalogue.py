@@ -7,6 +7,7 @@ from tyro.conf import Positional, arg
 
 from jaxfed.commands import options as o
 from jaxfed.commands import vertical_options as v
+from jaxfed.commands.sweep_catalogue import SWEEPS
 
 
 def _group(cls: type) -> Any:
@@ -30,6 +31,7 @@ class Apfl:
     start: o.Start = _group(o.Start)
     long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class FedAvg:
     start: o.Start = _group(o.Start)
     long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class LocalOnly:
     start: o.Start = _group(o.Start)
     long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class FineTuned:
     start: o.Start = _group(o.Start)
     long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ class Scaffold:
     start: o.Start = _group(o.Start)
     long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,7 @@ class Vfb2:
     start: o.Start = _group(o.Start)
     long: o.Long = _group(o.Long)
     output: o.Output = _group(o.Output)
+    track: o.Track = _group(o.Track)
     export: v.Export = _group(v.Export)
 
 
@@ -135,7 +142,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class Show:
-    """Show: the table of a saved run or comparison again, and its figure drawn anew."""
+    """Show: the table of a saved run, comparison or sweep again, and its figure drawn anew."""
 
     folder: Positional[str]
     """Folder of the run, its --out."""
@@ -143,6 +150,22 @@ class Show:
     """Report the first recorded round at which the mean test accuracy over clients is at least A, and the bytes."""
     target_objective: Annotated[float | None, arg(metavar="F", help_behavior_hint="(default: that of the run)")] = None
     """Of a vertical run: report the first record at which the objective is at most F."""
+    by: Annotated[str | None, arg(metavar="NAME", help_behavior_hint="(default: that of the sweep)")] = None
+    """Of a sweep: what the best settings are chosen by, say personal_validation_loss."""
+    top: Annotated[int | None, arg(metavar="N", help_behavior_hint="(default: that of the sweep)")] = None
+    """Of a sweep: lines of the table."""
+
+
+@dataclass(frozen=True)
+class ExportResults:
+    """Export: a saved run, comparison or sweep as a table, a line for each lane and record."""
+
+    folder: Positional[str]
+    """Folder of the run, its --out."""
+    csv: Annotated[str | None, arg(metavar="FILE", help_behavior_hint="(default: standard output)")] = None
+    """File of comma-separated values: the settings, seed, round, time, then every quantity (means over clients)."""
+    overwrite: bool = False
+    """Replace the file."""
 
 
 @dataclass(frozen=True)
@@ -173,5 +196,12 @@ COMMANDS: dict[str, type] = {
     "vfb2": Vfb2,
     "compare": Compare,
     "show": Show,
+    "export": ExportResults,
     "predict": Predict,
 }
+
+
+def class_of(command: str) -> type:
+    """Return the options of a command: those of COMMANDS by name, those of SWEEPS as "sweep apfl"."""
+    kind, _, algorithm = command.partition(" ")
+    return SWEEPS[algorithm] if kind == "sweep" else COMMANDS[command]

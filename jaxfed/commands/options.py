@@ -202,6 +202,16 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Track:
+    """Where the figures of each record also go while the run goes on (pip install jaxfed[track])."""
+
+    tensorboard: Annotated[str | None, maybe("FOLDER", "not there")] = None
+    """Folder for TensorBoard."""
+    wandb: Annotated[str | None, maybe("PROJECT", "not there")] = None
+    """Project of Weights & Biases; WANDB_MODE=offline in the environment keeps it on this machine."""
+
+
+@dataclass(frozen=True)
 class Start:
     """Where the run starts."""
 

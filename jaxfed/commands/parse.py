@@ -13,10 +13,13 @@ from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type
 import tyro
 
 from jaxfed.commands import settings
-from jaxfed.commands.catalogue import COMMANDS, Vfb2
-from jaxfed.commands.options import Long, Output, Processes, Start
+from jaxfed.commands.catalogue import COMMANDS, Vfb2, class_of
+from jaxfed.commands.options import Long, Output, Processes, Start, Track
+from jaxfed.commands.sweep_options import SWEPT
+from jaxfed.commands.sweep_words import sweep_words
 from jaxfed.commands.vertical_options import Export, Length
 
+SWEEP = "Sweep: many settings and seeds of one of the algorithms, in one program."
 USAGE = """usage: jaxfed COMMAND [OPTIONS]
 
 Simulate federated learning. `jaxfed COMMAND --help` lists the options of a command.
@@ -32,16 +35,19 @@ SIGTERM, 75 by SIGTERM with --checkpoint (the same command goes on), 1 anything 
 def parse(argv: Sequence[str]) -> tuple[str, Any]:
     """Return (command, options). Prints help and exits with 0 where that is asked for; ValueError for bad input."""
     if not argv or argv[0] in ("-h", "--help"):
-        width = max(map(len, COMMANDS))
-        lines = (f"  {name:{width}}  {_first_line(cls)}" for name, cls in COMMANDS.items())
+        said = {name: _first_line(cls) for name, cls in COMMANDS.items()} | {"sweep": SWEEP}
+        lines = (f"  {name:{max(map(len, said))}}  {line}" for name, line in said.items())
         print(USAGE.format(commands="\n".join(lines)), end="")
         raise SystemExit(0)
     if argv[0] == "--version":
         print(version("jaxfed"))
         raise SystemExit(0)
     name, words = argv[0], list(argv[1:])
-    if name not in COMMANDS:
-        _fail("command", repr(name), f"one of {', '.join(COMMANDS)}{_nearest(name, list(COMMANDS))}")
+    if name == "sweep":
+        name, words = sweep_words(words)
+    elif name not in COMMANDS:
+        names = [*COMMANDS, "sweep"]
+        _fail("command", repr(name), f"one of {', '.join(names)}{_nearest(name, names)}")
     options = _options(name, words)
     if defaults := _other_defaults(name, options):
         options = _options(name, words, defaults)
@@ -68,7 +74,7 @@ def _other_defaults(name: str, options: Any) -> Any:
 
 def _without_ends(earlier: Any, options: Any) -> Any:
     """Return an earlier run's settings without its files and processes, without its length where another is given."""
-    fresh: dict[str, Any] = {"output": Output(), "start": Start(), "long": Long()}
+    fresh: dict[str, Any] = {"output": Output(), "start": Start(), "long": Long(), "track": Track()}
     if hasattr(earlier.running, "processes"):
         fresh["running"] = dataclasses.replace(earlier.running, processes=Processes())
     if isinstance(earlier, Vfb2):
@@ -80,7 +86,7 @@ def _without_ends(earlier: Any, options: Any) -> Any:
 
 def _options(name: str, words: list[str], default: Any = None) -> Any:
     """Return the options of one command; every complaint of the parser becomes one line."""
-    cls = COMMANDS[name]
+    cls = class_of(name)
     default = tyro.MISSING_NONPROP if default is None else default
     complaint = io.StringIO()
     try:
@@ -100,10 +106,22 @@ def _options(name: str, words: list[str], default: Any = None) -> Any:
     if unknown:
         known = [f"--{field.replace('_', '-')}" for field in _types(cls)]
         if not unknown[0].startswith("-"):
+            if name.startswith("sweep"):
+                _refuse_axis(cls, words, unknown[0])
             _fail("arguments", repr(unknown[0]), "options, which start with --, and their values")
         hint = _nearest(unknown[0], known)
         _fail(unknown[0], "an unknown option", f"one of those that jaxfed {name} --help lists{hint}")
     return options
+
+
+def _refuse_axis(cls: type, words: list[str], value: str) -> None:
+    """Raise one line for an option that got several values, of which this is one, and is no axis of a sweep."""
+    types = _types(cls)
+    for field in types:
+        given = _given(words, field)
+        if len(given) > 1 and value in given:
+            axes = ", ".join(axis for axis in SWEPT if axis in types)
+            _fail(field, " ".join(map(repr, given)), f"one value: each needs a sweep of its own (axes are {axes})")
 
 
 def _explain(cls: type, words: list[str], complaint: str) -> NoReturn:
@@ -140,7 +158,7 @@ def _wanted(kind: Any) -> tuple[str, list[str]]:
         return " or ".join(words for words, _ in parts), [c for _, choices in parts for c in choices]
     if get_origin(kind) is tuple:
         words, choices = _wanted(get_args(kind)[0])
-        return words.replace("a whole number", "whole numbers"), choices
+        return words.replace("a whole number", "whole numbers").replace("a number", "numbers"), choices
     if get_origin(kind) is Literal:
         choices = [str(c) for c in get_args(kind)]
         return ("one of " if len(choices) > 1 else "") + ", ".join(map(repr, choices)), choices

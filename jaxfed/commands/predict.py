@@ -18,8 +18,9 @@ def predict(options: Predict) -> int:
     Raises ValueError for a client that isn't there, rows that the run has not got, and a file of other rows.
     """
     command, ran = settings.load(options.folder)
-    if command == "compare":
-        checks.fail("folder", f"a comparison in {options.folder}", "a run of one algorithm")
+    if command == "compare" or command.startswith("sweep"):
+        kind = "comparison" if command == "compare" else "sweep"
+        checks.fail("folder", f"a {kind} in {options.folder}", "a run of one algorithm")
     if command == "vfb2":
         from jaxfed.commands import vertical_predict
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from jaxfed.commands.catalogue import COMMANDS
+from jaxfed.commands.catalogue import class_of
 
 NAME = "settings.json"
 
@@ -35,8 +35,7 @@ def load(folder: str | os.PathLike) -> tuple[str, Any]:
     try:
         content = json.loads(path.read_text())
         command = content.pop("command")
-        cls = COMMANDS[command]
-        return command, _build(cls, content)
+        return command, _build(class_of(command), content)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{path}: got {error!r}, wanted the settings of a run by this version of jaxfed") from error
 

@@ -11,6 +11,7 @@ from jaxfed import checks, interrupts, processes, results
 from jaxfed.commands import build, long, report, settings, vertical, vertical_schedule
 from jaxfed.commands import options as o
 from jaxfed.commands.figure import run_figure
+from jaxfed.commands.tracking import tracking
 
 RESULTS, STATE, FIGURE = "results.nc", "state.pkl", "figure.png"
 INTERRUPTED, TERMINATED = 130, 143
@@ -49,8 +50,11 @@ def train(command: str, options: Any) -> int:
             arguments, model = _prepare(options)
             algorithm = build.algorithm(command, options, model)
         arguments |= long.arguments(command, options)
-    with interrupts.deferred(preemption=True) as interrupted:  # until the files are written
-        run = jf.run(options.running.seed, algorithm, state=None if start is None else start.state, **arguments)
+    state = None if start is None else start.state
+    track = options.track if processes.first() else o.Track()
+    with tracking(track) as sinks, interrupts.deferred(preemption=True) as interrupted:
+        # until the files are written
+        run = jf.run(options.running.seed, algorithm, state=state, sinks=sinks, **arguments)
         with processes.together():
             if options.output.out is not None and processes.first():
                 run.save(options.output.out, overwrite=True)
@@ -91,6 +95,14 @@ def _prepare(options: Any) -> tuple[dict[str, Any], jf.Model]:
     checks.whole("seed", running.seed, 0)
     checks.rounds(running.rounds, running.every)
     refuse(options)
+    prepared = horizontal(options)
+    make(options.output)
+    return prepared
+
+
+def horizontal(options: Any) -> tuple[dict[str, Any], jf.Model]:
+    """Return the arguments of a run, and the model, with jax set up for them."""
+    running = options.running
     mesh = build.start_devices(running)
     arrays, data = build.client_data(options.data)
     if running.target_accuracy is not None and arrays.num_classes == 0:
@@ -103,16 +115,14 @@ def _prepare(options: Any) -> tuple[dict[str, Any], jf.Model]:
         "mesh": mesh,
         "progress": False if options.output.quiet else None,
     }
-    model = build.model(options.net, arrays)
-    _make(options.output)
-    return arguments, model
+    return arguments, build.model(options.net, arrays)
 
 
 def _prepare_vertical(options: Any) -> tuple[Any, dict[str, Any], Any]:
     """Return settled options, the arguments of a vertical run, its algorithm. Writes the schedule if that is wanted."""
     refuse(options)
     options, arguments, algorithm = vertical.prepare(options)
-    _make(options.output)
+    make(options.output)
     if options.export.export_schedule is not None:
         vertical_schedule.export(options.export.export_schedule, arguments, algorithm)
     return options, arguments, algorithm
@@ -141,7 +151,7 @@ def refuse(options: Any) -> None:
         raise FileExistsError(f"out: got {folder}, which holds {held[0]} already; wanted another, or --overwrite")
 
 
-def _make(output: o.Output) -> None:
+def make(output: o.Output) -> None:
     """Make the folder; ValueError, now rather than after the run, where that can't be done."""
     if output.out is None or not processes.first():
         return
