@@ -61,6 +61,8 @@ def run(
     chunk: int | None = None,
     mesh: Mesh | None = None,
     group: int | None = None,
+    client_store: str = "device",
+    per_client: bool | None = None,
     progress: bool | None = None,
 ) -> Run:
     """Run an algorithm for `num_rounds` rounds and record it before the first and after every `every` rounds.
@@ -78,6 +80,10 @@ def run(
       chunk: most rounds in one call of the device (default: about a quarter of a second's). Changes no result.
       mesh: devices to shard the clients over (`parallel.mesh()`), default one.
       group: clients trained at once on a device (default: what suits it). Changes results by rounding only.
+      client_store: "host" keeps clients' states, tables and large pools in host memory and moves only the cohorts' of
+        `chunk` rounds (see `horizontal.host_store`): for very many clients. Changes no result.
+      per_client: record every client, or summaries over clients (see `horizontal.summaries`); default: summaries for
+        more than 20,000 clients.
       progress: show a bar; default: on a terminal and in a notebook.
 
     Returns a Run. Ctrl-C ends the round at hand and returns what is finished. A run that diverges is not stopped: its
@@ -88,32 +94,40 @@ def run(
     options = (test, validation, scheduler, state, num_rounds, every, mesh)
     data, scheduler, timetable, key, seed = prepare(seed, algorithm, data, *options)
     checks.pieces(chunk, group)
+    added = tuple(measures or ())
+    checks.measures(added)
+    checks.many_clients(client_store, per_client, data)
     attrs = describe(seed, algorithm, scheduler, num_rounds, timetable.every, mesh) | data.attributes(algorithm)
     algorithm, scheduler = cast(algorithm, to_float=True), cast(timetable.scheduler)
     with interrupts.deferred() as interrupted:
-        placed = data.place(algorithm, scheduler, mesh, group)
-        added = tuple(measures or ())
-        checks.measures(added)
+        store = None
+        if client_store == "host":
+            store = data.on_host(algorithm, scheduler, mesh, group, chunk, timetable.stops, added)
+        placed = data.place(algorithm, scheduler, mesh, group) if store is None else store.data
         recorded = (*data.default_measures(), *added)
         taken = {"time", "finite", "round", *data.coords(), *timetable.columns(timetable.stops[0])}
         lengths = {name: len(own) for name, own in placed.coords().items() if isinstance(own, np.ndarray)}
         dims = core.record_dims(key, algorithm, placed, recorded, taken, lengths)
+        entries = (_start, _observe, _advance)
+        start, observe, advance = entries if store is None else store.over(*entries, dims)
+        shorten, shown, coords = data.summaries(per_client, dims)
 
-        carry = _start(key, algorithm, placed)
+        carry = start(key, algorithm, placed)
         if state is not None:
             done = timetable.stops[0]
             carry = Carry(jnp.int32(done), core.clock(key, scheduler, done), data.fit_state(state, carry.state))
-        carry = parallel.put_carry(carry, mesh)
+        carry = parallel.put_carry(carry, mesh) if store is None else carry
         last = timetable.rounds[-1]
-        rounds, now, pace = timetable.rounds[:1], timetable.stops[0], Pace(chunk)
-        look = lambda carry: jax.device_get(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
+        rounds, now, pace = timetable.rounds[:1], timetable.stops[0], Pace(chunk if store is None else store.rounds)
+        see = lambda carry: jax.device_get(observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
+        look = lambda carry: shorten(see(carry))  # noqa: E731
         records = [look(carry) | timetable.columns(now)]
         with progress_bar(progress, timetable.stops[-1] - now) as bar:
             for label, goal in zip(timetable.rounds[1:], timetable.stops[1:], strict=True):
                 while now < goal:
                     length = min(goal - now, pace.rounds)
                     with pace:
-                        carry, info = _advance(mesh, key, algorithm, scheduler, placed, carry, length)
+                        carry, info = advance(mesh, key, algorithm, scheduler, placed, carry, length)
                         jax.block_until_ready(info)
                     now += length
                     bar.update(length)
@@ -130,7 +144,7 @@ def run(
         if rounds[-1] < last:
             done = rounds[-1] - rounds[0]
             warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds", stacklevel=2)
-        dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
+        dataset = results.to_dataset(data.trim(records, shown), rounds, shown, coords, attrs)
         _warn_if_diverged(dataset, data.advice(algorithm))
         return Run(dataset, data.final(algorithm, carry.state, timetable, now))
 
