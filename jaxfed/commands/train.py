@@ -89,6 +89,7 @@ def _prepare(options: Any) -> tuple[dict[str, Any], jf.Model]:
         "num_rounds": running.rounds,
         "every": running.every,
         "mesh": mesh,
+        "per_client": True,  # tables and figures show the spread over clients
         "progress": False if options.output.quiet else None,
     }
     model = build.model(options.net, arrays)

@@ -25,7 +25,7 @@ from jaxfed.nodes import PyTreeNode
 from jaxfed.types import Array, Carry, Key, Measure
 
 RESIDENT_BYTES = 256 << 20  # a pool of rows no larger than this stays on the device: clients may share its rows
-MOVED_BYTES = 64 << 20  # what is moved at once, about: rounds are added up to it, and evaluated blocks have this size
+MOVED_BYTES = 16 << 20  # what is moved at once, about: below the 32 MiB from which malloc takes new pages each time
 MOST_ROUNDS = 10  # that are moved together
 
 
