@@ -7,7 +7,7 @@ import pytest
 import jaxfed as jf
 from jaxfed import runner
 from jaxfed.horizontal import federation as horizontal_federation
-from jaxfed.horizontal import host_store
+from jaxfed.horizontal import host_store, transfers
 from tests import support
 
 S = jf.horizontal
@@ -156,8 +156,8 @@ def moved(monkeypatch, count, most=5, num_rounds=6, every=3):
 
         return call
 
-    monkeypatch.setattr(host_store, "put", counted(host_store.put))
-    monkeypatch.setattr(host_store, "fetch", counted(host_store.fetch))
+    monkeypatch.setattr(transfers, "put", counted(transfers.put))
+    monkeypatch.setattr(transfers, "fetch", counted(transfers.fetch))
     advance, spent = host_store.HostStore.advance, []
 
     def alone(*args):

@@ -5,7 +5,7 @@ their own global numbers (from which their random numbers derive), plays the rou
 resident run does, and writes the clients' states back. Shapes are fixed, so nothing is compiled twice, and what moves
 is the rounds' cohorts, however many clients there are. Records stream over blocks of clients.
 
-Everything that moves goes through `put` and `fetch`.
+Everything that moves goes through `transfers.put` and `transfers.fetch`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxfed import core, nodes, trees
 from jaxfed.checks import fail
-from jaxfed.horizontal import measures
+from jaxfed.horizontal import measures, transfers
 from jaxfed.horizontal.data import ClientData
 from jaxfed.horizontal.federate import Event, federate
 from jaxfed.horizontal.federation import FedData
@@ -64,7 +64,7 @@ class HostStore(NamedTuple):
         for name, part in self.data.parts().items():
             if name in most_rows:
                 pool = self.pools.get(name)
-                found[name] = put(_few(part, clients, slots, None if pool else most_rows[name]))
+                found[name] = transfers.put(transfers.few(part, clients, slots, None if pool else most_rows[name]))
                 if pool is not None:
                     found[name] = found[name].replace(x=pool[0], y=pool[1])
         return FedData(**found)
@@ -92,7 +92,7 @@ class HostStore(NamedTuple):
         clients, carry, server, filled = trees.map(lambda s: np.empty(s.shape, s.dtype), shape), None, None, 0
         for first, block in self.blocks(overlap=1):
             carry = start(key, algorithm, block)
-            new, one = fetch(carry.state.clients), fetch(carry.state.server)
+            new, one = transfers.fetch(carry.state.clients), transfers.fetch(carry.state.server)
             alike = server is None or _same(server, one)
             if first < filled:
                 alike &= _same(trees.map(lambda x, i=first: x[i], clients), trees.map(lambda x: x[0], new))
@@ -124,8 +124,8 @@ class HostStore(NamedTuple):
         count, record, finite = self.data.train.num_clients, {}, True
         for first, block in self.blocks():
             some = trees.map(lambda x, i=first: x[i : i + self.block], carry.state.clients)
-            one = carry._replace(state=carry.state._replace(clients=put(some)))
-            found = fetch(observe(None, recorded, algorithm, block, one))
+            one = carry._replace(state=carry.state._replace(clients=transfers.put(some)))
+            found = transfers.fetch(observe(None, recorded, algorithm, block, one))
             finite = finite and bool(found["finite"])
             for name, value in found.items():
                 axes = dims.get(name, ())
@@ -150,15 +150,15 @@ class HostStore(NamedTuple):
         clients = np.unique(events.ids[active])
         position = np.where(active, np.searchsorted(clients, events.ids), 0).astype(np.int32)
         mask = None if events.active is None else active
-        window = Window(put(events._replace(ids=position, active=mask)), jnp.int32(first))
+        window = Window(transfers.put(events._replace(ids=position, active=mask)), jnp.int32(first))
 
         size = self.data.train.size
         rows = {"train": min(self.rounds * _largest(size, events.ids.shape[1]), int(size.sum(dtype=np.int64)))}
         small = self.gather(clients, self.slots, rows)
-        states = put(trees.map(lambda x: _padded(x, clients, self.slots), carry.state.clients))
+        states = transfers.put(trees.map(lambda x: transfers.padded(x, clients, self.slots), carry.state.clients))
         carry_in = carry._replace(state=carry.state._replace(clients=states))
         out, info = advance(None, key, algorithm, window, small, carry_in, length)
-        new = fetch(out.state.clients)
+        new = transfers.fetch(out.state.clients)
         trees.map(lambda x, some: x.__setitem__(clients, some[: len(clients)]), carry.state.clients, new)
         return out._replace(state=out.state._replace(clients=carry.state.clients)), info
 
@@ -183,8 +183,8 @@ def build(data: FedData, algorithm: Any, scheduler: Any, layout: Any, chunk: int
     for name, part in parts.items():
         if part.x.nbytes <= RESIDENT_BYTES:
             if id(part.x) not in done:
-                done[id(part.x)] = (part.x, put(part.x))
-            pools[name] = (done[id(part.x)][1], put(part.y))
+                done[id(part.x)] = (part.x, transfers.put(part.x))
+            pools[name] = (done[id(part.x)][1], transfers.put(part.y))
     data = FedData(**parts)
     count, cohort = layout.num_clients, scheduler.cohort_size
     state = jax.eval_shape(algorithm.init, jax.random.key(0), data).clients
@@ -206,39 +206,6 @@ def own_measures(added: Sequence[Measure]) -> None:
             got = f"dims {measure.dims}, per_device={measure.per_device}"
             wanted = 'per_device=True and "client" among its dims: with client_store="host" it sees blocks of clients'
             fail(f"measures[{i}]", got, wanted)
-
-
-def put(tree: Any) -> Any:
-    """Return a tree of NumPy arrays on the device. Nothing else moves anything there."""
-    return jax.tree.map(jnp.asarray, tree)
-
-
-def fetch(tree: Any) -> Any:
-    """Return a tree from the device as NumPy arrays. Nothing else moves anything back."""
-    return jax.device_get(tree)
-
-
-def _few(part: ClientData, clients: np.ndarray, slots: int, most_rows: int | None) -> ClientData:
-    """Return some clients' part, filled up; with `most_rows` of a pool of their own rows, else with no pool at all."""
-    rows, size = (_padded(a, clients, slots) for a in (part.rows, part.size))
-    ids = _padded(part.id, clients, slots)
-    if most_rows is None:
-        return ClientData((), (), rows, size, ids, part.layout)
-    mine = np.arange(rows.shape[1]) < size[:, None]
-    wanted = rows[mine]
-    rows[:] = 0
-    rows[mine] = np.arange(len(wanted), dtype=rows.dtype)
-    most_rows = max(most_rows, 1)
-    return ClientData(_padded(part.x, wanted, most_rows), _padded(part.y, wanted, most_rows), rows, size, ids,
-                      part.layout)  # fmt: skip
-
-
-def _padded(array: np.ndarray, index: np.ndarray, length: int) -> np.ndarray:
-    """Return array[index], then zeros, `length` rows in all; always new memory, which a device may keep."""
-    out = np.empty((length, *array.shape[1:]), array.dtype)
-    out[len(index) :] = 0
-    np.take(array, index, axis=0, out=out[: len(index)], mode="clip")  # "raise" would copy it once more
-    return out
 
 
 def _events(key: Key, scheduler: Any, rounds: Array) -> Event:
