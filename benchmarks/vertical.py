@@ -5,8 +5,9 @@
 
 All replay the same table of ticks (`BilevelAsync`, link 0.3, jitter 10 %) with the same samples in float32. numba's
 loop sends early too and is compiled for its shapes, with fastmath; "plain" is the same for any shapes and without
-fastmath, what one would write. It is given its samples, jaxfed draws them in the run. Alternatives take turns; a figure is the shortest of the turns, in brackets the median.
-SVRG's full passes are in both. A ratio is numba's time over jaxfed's: above 1 jaxfed is faster.
+fastmath, what one would write. It is given its samples, jaxfed draws them in the run. Alternatives take turns; a figure
+is the shortest of the turns, in brackets the median. SVRG's full passes are in both. A ratio is numba's time over
+jaxfed's: above 1 jaxfed is faster.
 """
 
 import argparse

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         plots,
         results,
         steps,
+        sweeps,
         testing,
         trees,
         vertical,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from jaxfed.horizontal import APFL, ClientData, FedAvg, FedData, FineTuned, LocalOnly, Scaffold
     from jaxfed.models import Model
     from jaxfed.runner import Run, load, run
-    from jaxfed.sweeps import compare
+    from jaxfed.sweeps import compare, sweep
     from jaxfed.types import Measure
     from jaxfed.vertical import VFB2SAGA, VFB2SGD, VFB2SVRG, PartyData
 
@@ -35,6 +36,7 @@ _HOME = {
     "Measure": "types",
     "Model": "models",
     "compare": "sweeps",
+    "sweep": "sweeps",
 }
 
 __all__ = [
@@ -66,6 +68,8 @@ __all__ = [
     "results",
     "run",
     "steps",
+    "sweep",
+    "sweeps",
     "testing",
     "trees",
     "vertical",

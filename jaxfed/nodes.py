@@ -61,7 +61,12 @@ def jit(fn: Callable, static_argnums: tuple[int, ...] = (), donate_argnums: tupl
     For classes that users register by `flax.struct` or `register_dataclass`.
     """
     static, donated = (0, *(i + 1 for i in static_argnums)), tuple(i + 1 for i in donate_argnums)
-    compiled: Any = jax.jit(lambda types, *args: fn(*args), static_argnums=static, donate_argnums=donated)
+
+    def apart(types, *args):
+        return fn(*args)
+
+    apart.__name__ = apart.__qualname__ = fn.__name__  # what profilers and logs call the program
+    compiled: Any = jax.jit(apart, static_argnums=static, donate_argnums=donated)
 
     def call(*args: Any) -> Any:
         return compiled(node_types(args), *args)

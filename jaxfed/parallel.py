@@ -84,6 +84,11 @@ def put(tree: Any, mesh: Mesh | None, spec: PartitionSpec | None = None) -> Any:
     return jax.device_put(tree, NamedSharding(mesh, spec or PartitionSpec()))
 
 
+def fetch(tree: Any) -> Any:
+    """Return a tree of arrays as NumPy arrays."""
+    return jax.device_get(tree)
+
+
 def put_carry(carry: Carry, mesh: Mesh | None) -> Carry:
     """Return a carry on the devices, its state under its own specs."""
     state = carry.state

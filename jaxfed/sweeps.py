@@ -1,117 +1,156 @@
-"""Many runs in one labelled Dataset."""
+"""Many runs of one algorithm in one call and one labelled Dataset."""
 
-import json
+import os
+import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.sharding import Mesh
 
-from jaxfed import checks, interrupts, runner
-from jaxfed.progress import progress_bar
-from jaxfed.types import Algorithm
+from jaxfed import interrupts, lanes, loads, parallel, shelf
+from jaxfed.axes import LogUniform as LogUniform
+from jaxfed.axes import Uniform as Uniform
+from jaxfed.axes import sample as sample
+from jaxfed.comparing import compare as compare
+from jaxfed.loads import Block, Estimate, Job
+from jaxfed.progress import Pace, progress_bar
+from jaxfed.sweep_setup import Sweep, label, prepare, warn_if_diverged
+from jaxfed.types import Measure
 
-BY_ALGORITHM = ("bytes_per_visit", "parameters")  # attributes of a run that become coordinates of the algorithms
 
-
-def compare(
-    algorithms: Mapping[str, Algorithm],
+def sweep(
     seed: int,
+    algorithm: Any,
     data: Any,
     *,
+    axes: Any,
+    seeds: int | Iterable[int] = 1,
     test: Any = None,
     validation: Any = None,
-    seeds: int | Iterable[int] = 1,
+    scheduler: Any = None,
+    num_rounds: Any,
+    every: Any = None,
+    measures: Sequence[Measure] | None = None,
+    independent: bool = False,
+    batch: int | None = None,
+    memory: float | None = None,
+    mesh: Mesh | None = None,
+    group: int | None = None,
+    out: str | os.PathLike | None = None,
     progress: bool | None = None,
-    **run_options: Any,
 ) -> xr.Dataset:
-    """Run several algorithms on the same data, one after the other, each as `run` would.
+    """Run an algorithm at every point of a grid, under several seeds, as one compiled program.
 
     Args:
-      algorithms: name to algorithm.
-      seed, seeds: `seeds=k` runs seed, seed + 1, ..., seed + k - 1; a list of ints is taken as it stands, `seed` then
-        unused. Under one seed all algorithms see the same cohorts and the same clock.
-      data, test, validation, run_options: as in `run` (num_rounds, every, scheduler, measures, mesh, ...), for all.
-      progress: show one bar over all rounds of all runs; default: on a terminal and in a notebook.
+      seed, seeds: `seeds=k` runs seed, ..., seed + k - 1; a list of ints is taken as it stands, `seed` then unused.
+      algorithm, data, test, validation, scheduler, num_rounds, every, measures, group: as in `run`.
+      axes: {"alpha": values, "model.l2": values, ("lr", "alpha_lr"): pairs} spans a grid; a list of points
+        [{"lr": 0.1, "alpha": 0.5}, ...] (`sample` draws some) is taken as it stands, dimension "point". Paths lead to
+        traced fields of the algorithm, of the scheduler ("scheduler.delay"), or are "data": a list or a dict, label to
+        `ClientData` over one pool of rows, for heterogeneity. Static fields compile once each: `compare` is for them.
+      independent: give each lane a seed of its own, the variable `run_seed`. Default: all points see the same initial
+        models, cohorts and minibatches under one seed, so differences are paired.
+      batch: lanes computed at once (default: what a CPU's cache or an accelerator's memory takes).
+      memory: GiB that a device may use for the sweep (default: half of a host's free memory, shared by its devices, or
+        nine tenths of an accelerator's); larger sweeps are cut into smaller loads.
+      mesh: `parallel.mesh(sweep=...)` spreads lanes over devices, without any exchange between them;
+        `parallel.mesh(sweep=..., client=...)` the clients of each too.
+      out: a folder. Each load's results go there as it is done, and the same call goes on after the last.
+      progress: show a bar; default: on a terminal and in a notebook.
 
-    Returns a Dataset with dims (algorithm, seed, round, client): entry (a, s) is exactly `run(s, algorithms[a], ...)`.
-    What an algorithm does not record (`mixing_weight`, say) is nan there. `bytes_per_visit` and `parameters` are
-    coordinates on `algorithm`; attrs["algorithm"] is JSON, name to repr, and the other attrs are those of every run.
-    Ctrl-C returns the algorithms that are finished; KeyboardInterrupt if none is.
+    Returns a Dataset with dims (one for each axis..., seed, round[, client | party]): each entry is what
+    `run(seed, algorithm with the point's values, ...)` records, to rounding. The axes' values are coordinates;
+    attrs["sweep"] is JSON: [[dimension, [paths]], ...]. A lane that diverges has `finite` False from there on and
+    disturbs no other. Ctrl-C ends the load at hand: lanes that are not finished are nan (KeyboardInterrupt if none is).
 
-    Raises ValueError for no algorithms or seeds, for seeds that are no ints, and whatever `run` refuses.
+    Raises ValueError for paths that are not there or not traced, and whatever `run` refuses at any point.
     """
-    if not isinstance(algorithms, Mapping):
-        checks.fail("algorithms", type(algorithms).__name__, "a dict, name to algorithm")
-    if not algorithms:
-        checks.fail("algorithms", "none", "at least one, by name")
-    numbers = _seeds(seed, seeds)
-    shared = (test, validation, *(run_options.get(k) for k in ("scheduler", "state", "num_rounds", "every", "mesh")))
-    checks.pieces(run_options.get("chunk"), run_options.get("group"))
-    finished, tables = {}, {}
-    for name, algorithm in algorithms.items():  # all of them before the first runs
-        tables[name] = runner.prepare(numbers[0], algorithm, data, *shared)[2].rounds
-    if len({tuple(rounds) for rounds in tables.values()}) > 1:  # epochs of SVRG, say, cost ticks of their own
-        ends = ", ".join(f"{name} {rounds[-1]}" for name, rounds in tables.items())
-        checks.fail("num_rounds, every", f"records at other rounds for each algorithm (the last: {ends})",
-                    "the same for all: lengths in rounds, or a run for each")  # fmt: skip
-    length = next(iter(tables.values()))[-1] - next(iter(tables.values()))[0]
-    with interrupts.deferred(), progress_bar(progress, length * len(algorithms) * len(numbers)) as bar:
-        for name, algorithm in algorithms.items():
-            lanes = []
-            for number in numbers:
-                bar.set_description(name if len(numbers) == 1 else f"{name}, seed {number}")
-                run = runner.run(
-                    number, algorithm, data, test=test, validation=validation, progress=False, **run_options
-                )
-                if int(run.dataset["round"][-1] - run.dataset["round"][0]) < length:
-                    return _interrupted(finished, numbers)
-                lanes.append(run.dataset)
-                bar.update(length)
-            finished[name] = lanes
-    return _label(finished, numbers)
+    options = (test, validation, scheduler, num_rounds, every, measures, independent, batch, memory, mesh, group, out)
+    whole = prepare(seed, algorithm, data, axes, seeds, *options)
+    job = whole.job
+    todo = loads.blocks(job.shape, job.num_points, job.num_seeds)
+    total = (whole.timetables[0].stops[-1] - whole.timetables[0].stops[0]) * len(todo)
+    held = shelf.open(out, whole.attrs | {"shape": list(job.shape)}) if out is not None else shelf.Memory()
+    with interrupts.deferred() as interrupted, progress_bar(progress, total) as bar:
+        pace = Pace(None)
+        for i, block in enumerate(todo):
+            if i in held:
+                bar.update(total // len(todo))
+                continue
+            bar.set_description(f"load {i + 1} of {len(todo)}")
+            records = _play(whole, block, pace, bar, interrupted)
+            if records is None:
+                break
+            held.put(i, records)
+    found = [held.get(i) for i in range(len(todo)) if i in held]
+    if not found:
+        raise KeyboardInterrupt("no lane is finished")
+    if len(found) < len(todo):
+        warnings.warn(f"interrupted: {len(found)} of {len(todo)} loads are finished; the others are nan", stacklevel=2)
+    ds = label(whole, [(block, held.get(i)) for i, block in enumerate(todo) if i in held])
+    warn_if_diverged(whole, ds)
+    if len(found) == len(todo):
+        held.finish(ds)
+    return ds
 
 
-def _seeds(seed: Any, seeds: Any) -> list[int]:
-    """Return the seeds as ints."""
-    if isinstance(seeds, (int, np.integer)):
-        checks.whole("seeds", seeds, 1)
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)):
-            checks.fail("seed", repr(seed), "an int, to which the lane's number is added")
-        return [int(seed) + j for j in range(int(seeds))]
-    numbers = list(seeds)
-    for j, number in enumerate(numbers):
-        checks.whole(f"seeds[{j}]", number, 0)
-    if not numbers or len(set(numbers)) < len(numbers):
-        checks.fail("seeds", numbers, "at least one int, none twice")
-    return [int(number) for number in numbers]
+def estimate(seed: int, algorithm: Any, data: Any, *, measure_time: bool = True, **options: Any) -> Estimate:
+    """Return what `sweep` with the same arguments would need. Compiles it and, for the time, plays its first rounds."""
+    named = ("axes", "seeds", "test", "validation", "scheduler", "num_rounds", "every", "measures", "independent",
+             "batch", "memory", "mesh", "group", "out")  # fmt: skip
+    options = {"seeds": 1, "independent": False} | {k: v for k, v in options.items() if k != "progress"}
+    if unknown := set(options) - set(named):
+        raise TypeError(f"estimate: got {sorted(unknown)}, wanted the arguments of sweep")
+    whole = prepare(seed, algorithm, data, *(options.get(name) for name in named))
+    job = whole.job
+    todo = loads.blocks(job.shape, job.num_points, job.num_seeds)
+    seconds = None
+    if measure_time:
+        first, spent = loads.load(job, todo[0]), {}
+        carry = lanes.compiled_start(*job.static[:3], job.settings, first)
+        for length in (0, 0, 1, 1):  # the first of each warms up
+            begin = time.perf_counter()
+            carry, records = _call(job, first, carry, [length])
+            jax.block_until_ready((carry, records))
+            spent[length] = time.perf_counter() - begin
+        table = whole.timetables[0]
+        each = max(spent[1] - spent[0], 0) * (table.stops[-1] - table.stops[0])
+        seconds = (each + spent[0] * len(table.stops)) * len(todo)
+    return Estimate(job.num_points * job.num_seeds, job.shape.lanes, len(todo), loads.bytes_of(job), seconds)
 
 
-def _interrupted(finished: dict[str, list[xr.Dataset]], numbers: list[int]) -> xr.Dataset:
-    """Return what Ctrl-C left whole."""
-    if not finished:
-        raise KeyboardInterrupt("no algorithm is finished")
-    warnings.warn(f"interrupted: returning the finished algorithms, {', '.join(finished)}", stacklevel=3)
-    return _label(finished, numbers)
+def _call(job: Job, load: lanes.Load, carry: Any, windows: Sequence[int]) -> tuple[Any, Any]:
+    """Play a few windows."""
+    padded = np.zeros(job.windows, np.int32)
+    padded[: len(windows)] = np.abs(windows)
+    return lanes.compiled_play(*job.static, job.settings, load, carry, jnp.asarray(padded), jnp.int32(len(windows)))
 
 
-def _label(runs: dict[str, list[xr.Dataset]], numbers: list[int]) -> xr.Dataset:
-    """Return one Dataset [algorithm, seed, ...] from each algorithm's runs, one for each seed."""
-    some = [lane for lanes in runs.values() for lane in lanes]
-    like = {name: lane[name] for lane in some for name in lane.data_vars}
-
-    def complete(lane: xr.Dataset) -> xr.Dataset:
-        missing = {name: xr.full_like(v, np.nan, float) for name, v in like.items() if name not in lane}
-        return lane.assign(missing)
-
-    how: dict[str, Any] = dict(data_vars="all", coords="different", compat="equals", combine_attrs="drop", join="exact")
-    seed = xr.DataArray(numbers, dims="seed", name="seed")
-    name = xr.DataArray(np.array(list(runs), dtype=object), dims="algorithm", name="algorithm")
-    rows = [xr.concat([complete(lane) for lane in lanes], seed, **how) for lanes in runs.values()]
-    whole = xr.concat(rows, name, **how).transpose("algorithm", "seed", "round", ...)
-    first = {name: lanes[0].attrs for name, lanes in runs.items()}
-    shared = {key: v for key, v in some[0].attrs.items() if key not in ("algorithm", "seed", *BY_ALGORITHM)}
-    shared["algorithm"] = json.dumps({name: attrs["algorithm"] for name, attrs in first.items()})
-    sizes = {k: ("algorithm", [attrs[k] for attrs in first.values()]) for k in BY_ALGORITHM if k in some[0].attrs}
-    return whole.assign_coords(sizes).assign_attrs(shared)
+def _play(whole: Sweep, block: Block, pace: Pace, bar: Any, interrupted: Any) -> dict[str, np.ndarray] | None:
+    """Return the records of a load, [lanes, record, ...] with lanes as in the block; None if it was interrupted."""
+    job, stops = whole.job, whole.timetables[0].stops
+    load = loads.load(job, block)
+    carry = lanes.compiled_start(*job.static[:3], job.settings, load)
+    rest, parts = [0, *np.diff(stops).tolist()], []
+    while rest:
+        windows, rest = loads.pieces(rest, pace.rounds, job.windows)
+        with pace:
+            carry, records = _call(job, load, carry, windows)
+            jax.block_until_ready(records)
+        bar.update(sum(map(abs, windows)))
+        if interrupted.is_set():
+            return None
+        kept = [i for i, length in enumerate(windows) if length >= 0]
+        by_client, others = parallel.fetch(records)
+        parts.append({k: v[:, kept] for k, v in (by_client | others).items()})
+    joined = {k: np.concatenate([part[k] for part in parts], 1) for k in parts[0]}
+    for name in set(joined) - set(whole.dims) - {"time", "finite"}:  # what a round tells: none was before the first
+        joined[name] = joined[name].astype(np.result_type(joined[name], np.float32))
+        joined[name][:, 0] = np.nan
+    lanes_first = lambda x: np.moveaxis(x, 1, 3).reshape(-1, x.shape[1], *x.shape[4:])  # noqa: E731
+    return {name: lanes_first(value) for name, value in joined.items()}

@@ -54,6 +54,42 @@ class FedData(NamedTuple):
         stops = [*range(done, done + num_rounds, every), done + num_rounds]
         return Timetable(scheduler, stops, stops, every)
 
+    def check(self, algorithm: Any) -> None:
+        """Raise ValueError where an algorithm's settings don't go together with these data."""
+        checks.settings(algorithm, self)
+
+    @property
+    def axis(self) -> str | None:
+        """The mesh axis that shards the clients, or None."""
+        return self.train.layout.axis
+
+    def tables(self) -> dict[str, tuple[Any, Any]]:
+        """Return whose rows are whose: for each part its row table and sizes. What a sweep over "data" varies."""
+        return {name: (part.rows, part.size) for name, part in self.parts().items()}
+
+    def with_tables(self, tables: dict[str, tuple[Any, Any]]) -> "FedData":
+        """Return the data with other tables over the same pools."""
+        own = self.parts()
+        return self._replace(**{k: own[k].replace(rows=rows, size=size) for k, (rows, size) in tables.items()})
+
+    def alike(self, others: list["FedData"]) -> list["FedData"]:
+        """Return data over these pools whose row tables all have one shape: the widest."""
+        wide = {name: max(data.parts()[name].rows.shape[1] for data in others) for name in self.parts()}
+
+        def fit(name, part):
+            rows = np.pad(np.asarray(part.rows), ((0, 0), (0, wide[name] - part.rows.shape[1])))
+            return self.parts()[name].replace(rows=rows, size=part.size)
+
+        return [FedData(**{name: fit(name, part) for name, part in data.parts().items()}) for data in others]
+
+    def lanes(self, algorithm: Any, paths: tuple[str, ...]) -> tuple[str, int, int]:
+        """Return how a sweep over those fields should hold its lanes (see `lanes.Shape.mode`), how many of them at once
+        the cache holds (a CPU's; an accelerator takes what its memory does), and how many parameters a model has."""
+        del paths
+        count = self._num_params(algorithm)
+        most = max(parallel.CACHE_BYTES // (16 * max(count, 1)), 1)
+        return "vmap", most if jax.default_backend() == "cpu" else 1 << 16, count
+
     def default_scheduler(self) -> FullParticipation:
         """Return what runs when no scheduler is given."""
         return FullParticipation(self.train.num_clients)

@@ -75,9 +75,9 @@ def assign(
     - Where y_test is None each client's test set is a fifth of its own rows, stratified; at least one row of two.
     - Partition, test and validation have separate random streams: asking for validation changes no test set.
 
-    Raises ValueError for labels that are negative or NaN, validation outside [0, 1), overlapping clients whose rows would have
-    to be set aside, too many clients, bad fields of the partition, and for a client without train rows unless
-    allow_empty.
+    Raises ValueError for labels that are negative or NaN, validation outside [0, 1), overlapping clients whose rows
+    would have to be set aside, too many clients, bad fields of the partition, and for a client without train rows
+    unless allow_empty.
     """
     y, y_test = _labels("y", y), None if y_test is None else _labels("y_test", y_test)
     if not 0 <= validation < 1:

@@ -21,6 +21,8 @@ from jaxfed.vertical.schedulers import Synchronous
 from jaxfed.vertical.shifted import Shifted
 from jaxfed.vertical.ticks import Plan
 
+LANES = 64  # points of a sweep on the last axis at once
+
 
 class VerticalData(NamedTuple):
     """Training, test and validation rows of the same parties."""
@@ -72,6 +74,26 @@ class VerticalData(NamedTuple):
         clocked = Shifted(course.scheduler, done, seconds, Depths(course.read_depth, course.message_depth))
         named, stops = ([done + t for t in counts] for counts in (ticks, ends))
         return Timetable(clocked, named, stops, every, lambda at: tell(at - done), ending)
+
+    def check(self, algorithm: Any) -> None:
+        """Raise ValueError where an algorithm's settings don't go together with these data."""
+        checks.settings(algorithm, self)
+
+    @property
+    def axis(self) -> None:
+        """The mesh axis that shards the parties: none, as a run's parties share a device."""
+        return None
+
+    def lanes(self, algorithm: Any, paths: tuple[str, ...]) -> tuple[str, int, int]:
+        """Return how a sweep over those fields should hold its lanes (see `lanes.Shape.mode`), how many of them at once
+        suit the engine, and how many parameters a lane has.
+
+        Step sizes and penalties on dense blocks share one schedule and its rows, on a last axis. Other lanes go one by
+        one: with schedules or seeds of their own nothing is shared, and a batch would only be slower on a CPU.
+        """
+        shared = {"lr", "objective.l2"}.issuperset(paths) and not isinstance(self.train.blocks, Sparse)
+        last = shared and hasattr(algorithm, "message")  # the literal SAGA table has no lanes
+        return ("last", LANES, self.train.num_features) if last else ("one", 1, self.train.num_features)
 
     def default_scheduler(self) -> Synchronous:
         """Return what runs when no scheduler is given."""

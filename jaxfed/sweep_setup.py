@@ -1,0 +1,260 @@
+"""A sweep before and after it is played: checked and placed, and its records labelled."""
+
+import json
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import xarray as xr
+
+from jaxfed import axes as ax
+from jaxfed import checks, core, loads, parallel, runner
+from jaxfed.comparing import seed_numbers
+from jaxfed.lanes import Settings, Shape
+from jaxfed.loads import Block, Job
+from jaxfed.types import Timetable
+
+LOADS = 8  # what a long sweep is cut into, so that a kill, Ctrl-C or a look at the bar waits for no more than that
+
+
+class Sweep(NamedTuple):
+    """A sweep that is checked, and how its results are labelled.
+
+    timetables: one for each point, or one for all. run_seeds int [points, seeds]: each lane's, where it has its own.
+    """
+
+    job: Job
+    data: Any
+    timetables: list[Timetable]
+    axes: list[ax.Axis]
+    seeds: list[int]
+    run_seeds: np.ndarray | None
+    dims: dict[str, tuple[str, ...]]
+    coords: dict[str, Any]
+    attrs: dict[str, Any]
+    advice: Any
+
+
+def prepare(
+    seed: Any, algorithm: Any, data: Any, axes: Any, seeds: Any, test: Any, validation: Any, scheduler: Any,
+    num_rounds: Any, every: Any, measures: Any, independent: bool, batch: int | None, memory: float | None, mesh: Any,
+    group: int | None, out: Any,
+) -> Sweep:  # fmt: skip
+    """Return a sweep that is ready to play. Every point passes the checks of a run of its own."""
+    del out
+    checks.is_algorithm("algorithm", algorithm)
+    checks.mesh(mesh)
+    parsed, numbers = ax.parse(axes), seed_numbers(seed, seeds)
+    for number in numbers:
+        checks.seed(number)
+    checks.flag("independent", independent)
+    for field, value in (("batch", batch), ("group", group)):
+        if value is not None:
+            checks.whole(field, value, 1)
+    if memory is not None:
+        checks.number("memory", memory, 0)
+    loads.check_mesh(mesh)
+    points = ax.points(parsed)
+    points, parsed, data = _with_data(points, parsed, data, test, validation)
+    scheduler = data.default_scheduler() if scheduler is None else scheduler
+    ax.check(parsed, algorithm, scheduler)
+    plain_mesh = None if mesh is None or mesh.shape.get(parallel.CLIENT, 1) == 1 else mesh
+    timetables = _timetables(points, algorithm, scheduler, data, num_rounds, every, plain_mesh)
+    first, _ = _at(points[0], algorithm, scheduler)
+
+    paths, values = _values(points, timetables)
+    mode, most, params = data.lanes(algorithm, tuple(p for p in points[0]))
+    own = np.random.SeedSequence(numbers[0]).generate_state(len(points) * len(numbers)) if independent else None
+    shape = loads.shape_of(mode, most, len(points), len(numbers), mesh, independent, batch)
+    keys = jax.numpy.stack([jax.random.key(s) for s in (numbers if own is None else own.tolist())])
+    keys = keys if own is None else keys.reshape(len(points), len(numbers))
+    base = runner.cast(first, to_float=True), runner.cast(timetables[0].scheduler)
+    sharded = plain_mesh is not None
+    if group is None and hasattr(data.train, "layout"):
+        share = -(-data.train.num_clients // (mesh.shape[parallel.CLIENT] if sharded else 1))
+        group = parallel.default_group(params * shape.lanes, min(scheduler.cohort_size, share))
+    placed = data.place(*base, plain_mesh, group)
+    if mesh is not None and not sharded:
+        placed = parallel.put(placed, mesh)
+    recorded = (*data.default_measures(), *(measures or ()))
+    checks.measures(measures or ())
+    taken = {"time", "finite", "round", *data.coords(), *timetables[0].columns(timetables[0].stops[0]), *paths, "seed"}
+    lengths = {name: len(held) for name, held in placed.coords().items() if isinstance(held, np.ndarray)}
+    dims = core.record_dims(jax.random.key(0), base[0], placed, recorded, taken, lengths)
+    if sharded and any(not m.per_device for m in recorded):
+        checks.fail("measures", "one that sees all clients", "per_device ones, on a mesh that shards the clients")
+    by_client = tuple(name for name, axis in dims.items() if "client" in axis)
+    windows = max(min(len(timetables[0].stops), loads.WINDOWS), 1)
+    job = Job((mesh, shape, paths, recorded, by_client), Settings(*base, placed), keys, values, len(points),
+              len(numbers), windows)  # fmt: skip
+    job = _within_memory(job, memory, batch)
+    attrs = runner.describe(numbers[0], algorithm, scheduler, num_rounds, timetables[0].every, mesh)
+    attrs |= data.attributes(first)
+    attrs["sweep"] = json.dumps([[axis.dim, list(axis.paths)] for axis in parsed])
+    coords = ax.coordinates(parsed)
+    return Sweep(job, data, timetables, parsed, numbers, own if own is None else own.reshape(len(points), -1), dims,
+                 coords, attrs, data.advice(first))  # fmt: skip
+
+
+def _with_data(points: list[dict], parsed: list[ax.Axis], data: Any, test: Any, validation: Any) -> tuple:
+    """Return points, axes and data, with each value of the axis "data" joined with the other parts and checked."""
+    for field, part in (("data", data), ("test", test), ("validation", validation)):
+        checks.is_data(field, part)
+    if not any(ax.DATA in axis.paths for axis in parsed):
+        return points, parsed, data.with_parts(test, validation)
+    given = [row[axis.paths.index(ax.DATA)] for axis in parsed if ax.DATA in axis.paths for row in axis.values]
+    for i, value in enumerate(given):
+        checks.is_data(f'axes["data"][{i}]', value)
+        if value is None:
+            checks.fail(f'axes["data"][{i}]', None, "ClientData")
+    joined = {id(value): value.with_parts(test, validation) for value in given}
+    first = joined[id(given[0])]
+    if not hasattr(first, "tables"):
+        checks.fail('axes["data"]', type(given[0]).__name__, "ClientData: vertical data can't be an axis")
+    for i, value in enumerate(joined.values()):
+        _same_pool(f'axes["data"][{i}]', value, first)
+    joined = dict(zip(joined, first.alike(list(joined.values())), strict=True))
+    points = [{k: joined[id(v)] if k == ax.DATA else v for k, v in point.items()} for point in points]
+    return points, parsed, joined[id(given[0])]
+
+
+def _same_pool(field: str, data: Any, like: Any) -> None:
+    parts, wanted = data.parts(), like.parts()
+    if set(parts) != set(wanted) or data.train.layout != like.train.layout:
+        checks.fail(field, f"{sorted(parts)} of {data.train.num_clients} clients",
+                    f"{sorted(wanted)} of {like.train.num_clients} clients, as many of them without rows")  # fmt: skip
+    for name, part in parts.items():
+        for array in ("x", "y"):
+            a, b = getattr(part, array), getattr(wanted[name], array)
+            if a is not b and not (np.shape(a) == np.shape(b) and np.array_equal(a, b)):
+                checks.fail(field, f"{name} rows of another pool", "the same x and y: only whose rows are whose varies")
+
+
+def _at(point: dict[str, Any], algorithm: Any, scheduler: Any) -> tuple[Any, Any]:
+    for path, value in point.items():
+        algorithm, scheduler = ax.substitute(path, value, algorithm, scheduler)
+    return algorithm, scheduler
+
+
+def _timetables(
+    points: Sequence[dict], algorithm: Any, scheduler: Any, data: Any, num_rounds: Any, every: Any, mesh: Any
+) -> list[Timetable]:
+    """Return each point's timetable, or one where all have the same; ValueError where their records differ."""
+    moving = any(path.split(".")[0] == ax.SCHEDULER for path in points[0])
+    out = []
+    for i, point in enumerate(points):
+        own, when = _at(point, algorithm, scheduler)
+        held = point.get(ax.DATA, data)
+        if i and not moving:
+            held.check(own)
+        else:
+            out.append(held.timetable(own, when, None, num_rounds, every, mesh))
+    for table in out:
+        if table.stops != out[0].stops:
+            checks.fail("axes", f"schedules of {table.stops[-1]} and of {out[0].stops[-1]} rounds",
+                        "one length for all points")  # fmt: skip
+    return out
+
+
+def _values(points: Sequence[dict], timetables: list[Timetable]) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+    """Return the swept paths as the device knows them, and the stacked values of each [points, ...]."""
+    paths = [path for path in points[0] if path.split(".")[0] != ax.SCHEDULER]
+    values = []
+    for path in paths:
+        column = [point[path] for point in points]
+        column = [v.tables() if path == ax.DATA else runner.cast(v, to_float=True) for v in column]
+        values.append(ax.stacked(column))
+    if len(timetables) > 1:
+        schedulers = [runner.cast(table.scheduler) for table in timetables]
+        shapes = {(jax.tree.structure(s), tuple(np.shape(x) for x in jax.tree.leaves(s))) for s in schedulers}
+        if len(shapes) > 1:
+            checks.fail("axes", "a field of the scheduler that changes the schedule's size", "one that does not, "
+                        "or a run for each value")  # fmt: skip
+        paths.append(ax.SCHEDULER)
+        values.append(ax.stacked(schedulers))
+    return tuple(paths), tuple(values)
+
+
+def _within_memory(job: Job, memory: float | None, batch: int | None) -> Job:
+    """Return the job with several batches in a load, where there are many, or with less where memory asks for that."""
+    limit = loads.available() if memory is None else int(memory * 2**30)
+    whole = len(loads.blocks(job.shape, job.num_points, job.num_seeds)) // LOADS
+    job = _reshaped(job, job.shape._replace(batches=max(whole, 1)))
+    need = loads.bytes_of(job)
+    while need > limit:
+        points, seeds, batches = job.shape.points, job.shape.seeds, job.shape.batches
+        if batches > 1:
+            smaller = job.shape._replace(batches=batches // 2)
+        elif batch is None and seeds > 1:
+            smaller = job.shape._replace(seeds=-(-seeds // 2))
+        elif batch is None and points > 1:
+            smaller = job.shape._replace(points=-(-points // 2))
+        else:
+            checks.fail("memory", f"{limit / 2**30:.3g} GiB", f"at least {need / 2**30:.3g} GiB for a batch of "
+                        f"{job.shape.lanes} lanes")  # fmt: skip
+        job = _reshaped(job, smaller)
+        need = loads.bytes_of(job)
+    return job
+
+
+def _reshaped(job: Job, shape: Shape) -> Job:
+    return job._replace(static=(job.static[0], shape, *job.static[2:]))
+
+
+def label(whole: Sweep, found: Sequence[tuple[Block, dict[str, np.ndarray]]]) -> xr.Dataset:
+    """Return the Dataset of the loads that are there: dims (axes..., seed, round, ...)."""
+    job, tables, stops = whole.job, whole.timetables, whole.timetables[0].stops
+    grid = tuple(len(axis.values) for axis in whole.axes)
+    outer = (*(axis.dim for axis in whole.axes), "seed")
+    variables: dict[str, Any] = {}
+    missing = np.ones((job.num_points, job.num_seeds), bool)
+    for name in found[0][1]:
+        like = found[0][1][name]
+        full = np.empty((job.num_points, job.num_seeds, *like.shape[1:]), like.dtype)
+        for block, records in found:
+            at = block.seeds[:, :, None], block.points[:, None, :]
+            full[at[1], at[0]] = records[name].reshape(*np.broadcast_shapes(at[0].shape, at[1].shape), *like.shape[1:])
+            missing[at[1], at[0]] = False
+        if missing.any():
+            full = full.astype(np.result_type(full, np.float32))
+            full[missing] = np.nan
+        axes = ("round", *whole.dims.get(name, ()))
+        if "client" in axes:
+            full = np.take(full, np.arange(whole.data.train.num_clients), 2 + axes.index("client"))
+        variables[name] = ((*outer, *axes), full.reshape(*grid, *full.shape[1:]))
+    columns = [[table.columns(stop) for stop in stops] for table in tables]
+    for name in columns[0][0]:
+        value = np.array([[record[name] for record in rows] for rows in columns])[:, None]
+        value = np.broadcast_to(value, (job.num_points, job.num_seeds, len(stops)))
+        variables[name] = ((*outer, "round"), value.reshape(*grid, *value.shape[1:]))
+    time = variables.pop("time")
+    alike = np.asarray(time[1]).reshape(-1, len(stops))
+    same = (alike == alike[0])[~np.isnan(alike).any(1)].all() and not np.isnan(alike[0]).any()
+    coords = whole.coords | {"seed": whole.seeds, "round": tables[0].rounds} | _coords(whole)
+    coords["time"] = ("round", alike[0]) if same else time
+    ds = xr.Dataset(variables, coords, whole.attrs)
+    if whole.run_seeds is not None:
+        ds["run_seed"] = (outer, whole.run_seeds.reshape(*grid, job.num_seeds))
+    return ds
+
+
+def _coords(whole: Sweep) -> dict[str, Any]:
+    """Return the coordinates of the data; the clients' sizes have the dimension of an axis "data" too."""
+    coords = dict(whole.data.coords())
+    for axis in whole.axes:
+        if ax.DATA in axis.paths:
+            each = [row[axis.paths.index(ax.DATA)].coords() for row in axis.values if hasattr(row[0], "coords")]
+            for name in coords:
+                if name.endswith("_size") and len(each) == len(axis.values):
+                    coords[name] = ((axis.dim, "client"), np.stack([held[name][1] for held in each]))
+    return coords
+
+
+def warn_if_diverged(whole: Sweep, ds: xr.Dataset) -> None:
+    """Warn of lanes that are not finite at their end."""
+    last = np.asarray(ds["finite"].isel(round=-1).values, float)
+    if count := int((last == 0).sum()):
+        warnings.warn(f"diverged: {count} of {last.size} lanes are not finite at the end (see `finite`); "
+                      f"{whole.advice()}", stacklevel=3)  # fmt: skip
