@@ -85,7 +85,7 @@ def test_a_table_is_indices():
     assert test.layout.num_filled == (np.arange(50) % 3 < 2).sum()
 
 
-@pytest.mark.parametrize("chunk", [None, 1, 2])
+@pytest.mark.parametrize("chunk", [None, 2, pytest.param(1, marks=pytest.mark.slow)])
 def test_host_is_resident_bit_for_bit(resident, pools_on_host, chunk):
     assert_same(resident, run("host", chunk=chunk))
 
@@ -105,9 +105,10 @@ OTHERS = {
     "Scaffold": jf.Scaffold(MODEL, max_staleness=2, **support.BATCH),
     "APFL": jf.APFL(MODEL, evaluate_with="local", local_epochs=1, batch_size=3, batches="epochs"),
 }
+LONGER = ("FedAvg", "APFL")
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", ["FineTuned", "Scaffold", *(pytest.param(n, marks=pytest.mark.slow) for n in LONGER)])
 def test_other_states_and_stale_servers(name, pools_on_host):
     """Optimizer states, controls, local models; the server's past; a model that trains when it is evaluated."""
     algorithm, train = OTHERS[name], federation(400)[0]
@@ -118,6 +119,7 @@ def test_other_states_and_stale_servers(name, pools_on_host):
     assert_same(run("device", algorithm, train, **options), run("host", algorithm, train, **options))
 
 
+@pytest.mark.slow
 def test_idle_slots_and_everybody(pools_on_host):
     """A virtual clock: every client has a slot, most are idle in most rounds; in some rounds all are."""
     train = federation(60)[0]
