@@ -79,7 +79,7 @@ def program(algorithm, clients, devices: int):
     import jax
 
     import jaxfed as jf
-    from jaxfed import runner
+    from jaxfed import machine, runner
 
     mesh = jf.parallel.mesh(client=devices) if devices > 1 else None
     algorithm = runner.cast(algorithm, to_float=True)
@@ -87,10 +87,10 @@ def program(algorithm, clients, devices: int):
     scheduler = runner.cast(whole.default_scheduler())
     placed = whole.place(algorithm, scheduler, mesh)
     key = jax.random.key(0)
-    carry = [jf.parallel.put_carry(runner._start(key, algorithm, placed), mesh)]
+    carry = [jf.parallel.put_carry(machine.compiled_start(key, algorithm, placed), mesh)]
 
     def run(rounds=1):
-        carry[0], _ = runner._advance(mesh, key, algorithm, scheduler, placed, carry[0], rounds)
+        carry[0], _ = machine.compiled_advance(mesh, key, algorithm, scheduler, placed, carry[0], rounds)
         jax.block_until_ready(carry[0])
 
     return run

@@ -111,6 +111,16 @@ def measures(got: Any) -> None:
             fail(f"measures[{i}]", repr(measure), 'Measure(fn, dims) with a tuple of dims that lacks "round"')
 
 
+def many_clients(client_store: Any, per_client: Any, data: Any) -> None:
+    """Require what `run` offers for very many clients, and a federation that has clients."""
+    one_of("client_store", client_store, ("device", "host"))
+    if per_client is not None:
+        flag("per_client", per_client)
+    if not hasattr(data, "on_host") and (client_store == "host" or per_client is not None):
+        field, got = ("per_client", per_client) if client_store == "device" else ("client_store", repr(client_store))
+        fail(field, f"{got} for {type(data.train).__name__}", "ClientData with it: parties are few")
+
+
 def distinct(field: str, names: Any, others: Any) -> None:
     """Require that no name is among the others."""
     if taken := set(names) & set(others):

@@ -55,7 +55,8 @@ def curves(
     ax = drawing.axes(ax)
     ends: dict[Any, tuple] = {}
     for style, variable in zip(drawing.STYLES, names, strict=False):
-        values = _variable(ds, variable, by, ("round", "seed", "client"))
+        mean = f"{variable}_mean_over_clients"
+        values = _variable(ds, mean if variable not in ds and mean in ds else variable, by, ("round", "seed", "client"))
         values = results.mean_over_clients(values) if "client" in values.dims else values
         for key, color in palette.items():
             y = values if by is None else values.sel({by: key})

@@ -43,7 +43,8 @@ HEADLINES = (
 
 def headline(bar: Any, record: dict[str, np.ndarray]) -> None:
     """Show the mean over clients of the first headline there is."""
-    name = next((n for n in HEADLINES if n in record), None)
+    names = (full for name in HEADLINES for full in (name, f"{name}_mean_over_clients") if full in record)
+    name = next(names, None)
     if name is not None:
         there = np.asarray(record[name])[~np.isnan(record[name])]
         bar.set_postfix({name: f"{there.mean() if there.size else np.nan:.4f}"})

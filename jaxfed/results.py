@@ -2,6 +2,9 @@
 
 Means come in two kinds, never under one name: over clients (each counts once) and over examples (each row counts once).
 All figures leave out clients without rows of the part, and nobody else: a client that diverged makes them nan.
+
+A run of very many clients records these figures instead (`horizontal.summaries`): `summary`, `best_round` and
+`rounds_to` take such a Dataset too; the functions of one array [client] don't, and say so.
 """
 
 import os
@@ -12,6 +15,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from jaxfed.checks import fail
 from jaxfed.sweep_results import best_point as best_point
 from jaxfed.sweep_results import best_table as best_table
 from jaxfed.sweep_results import criterion as criterion
@@ -46,7 +50,12 @@ def to_dataset(
 
 
 def filled(values: xr.DataArray, size: xr.DataArray | None = None) -> xr.DataArray:
-    """Return the values of the clients that have rows of the part in the name; all where the name tells no part."""
+    """Return the values of the clients that have rows of the part in the name; all where the name tells no part.
+
+    Raises ValueError for values without clients.
+    """
+    if "client" not in values.dims:
+        fail("values", f"{values.name!r} with dims {values.dims}", 'an array with dim "client" (run(per_client=True))')
     name = f"{'_'.join(str(values.name).split('_')[1:2])}_size"
     size = values.coords.get(name) if size is None else size
     return values if size is None else values.isel(client=np.flatnonzero(np.asarray(size) > 0))
@@ -86,8 +95,12 @@ def summary(ds: xr.Dataset, part: str | None = None, model: str = "personal", ro
 
     `part`: "test" where there are test rows, else "train". Raises ValueError for what was not recorded.
     """
-    part = ("test" if f"{model}_test_loss" in ds else "train") if part is None else part
-    name = f"{model}_{part}_accuracy" if f"{model}_{part}_accuracy" in ds else f"{model}_{part}_loss"
+    if part is None:
+        part = "test" if any(f"{model}_test_loss{end}" in ds for end in ("", "_mean_over_clients")) else "train"
+    names = [f"{model}_{part}_accuracy", f"{model}_{part}_loss"]
+    name = next((name for name in names if name in ds or f"{name}_mean_over_clients" in ds), names[1])
+    if name not in ds and f"{name}_mean_over_clients" in ds:
+        return _summarised(ds, name, round)
     if name not in ds:
         held = sorted(map(str, ds.data_vars))
         raise ValueError(f"part, model: got {part!r}, {model!r}, wanted those of one of {held}")
@@ -102,6 +115,21 @@ def summary(ds: xr.Dataset, part: str | None = None, model: str = "personal", ro
     return {key: float(value) for key, value in out.items()}
 
 
+def _summarised(ds: xr.Dataset, name: str, round: int) -> dict[str, float]:
+    """Return `summary`'s figures from the summaries that were recorded."""
+    last = ds.isel(round=round)
+    tenth = last[f"{name}_deciles"].sel(decile=9 if name.endswith("loss") else 1)
+    whole = ("mean_over_clients", "mean_over_examples", "spread", "worst_client")
+    found = {key: float(last[f"{name}_{key}"]) for key in whole} | {"worst_decile": float(tenth)}
+    return {key: found[key] for key in (*whole[:3], "worst_decile", "worst_client")}
+
+
+def mean_of(ds: xr.Dataset, name: str) -> xr.DataArray:
+    """Return the mean over clients of a variable, whether each client was recorded or only this mean."""
+    mean = f"{name}_mean_over_clients"
+    return ds[mean] if name not in ds and mean in ds else mean_over_clients(ds[name])
+
+
 def best_round(ds: xr.Dataset, by: str = "personal_validation_accuracy") -> int:
     """Return the recorded round whose mean over clients of `by` is best (greatest, or least for a loss).
 
@@ -110,9 +138,9 @@ def best_round(ds: xr.Dataset, by: str = "personal_validation_accuracy") -> int:
     """
     if "_test_" in by:
         raise ValueError(f"by: got {by!r}, wanted a quantity of validation or training rows, never of test rows")
-    if by not in ds:
+    if by not in ds and f"{by}_mean_over_clients" not in ds:
         raise ValueError(f"by: got {by!r}, wanted one of {sorted(map(str, ds.data_vars))}")
-    values = mean_over_clients(ds[by])
+    values = mean_of(ds, by)
     if values.isnull().all():
         raise ValueError(f"by: got {by!r}, which is nan in every record, wanted a run that did not diverge")
     return int((values.idxmin("round") if by.endswith("loss") else values.idxmax("round")).item())
@@ -120,7 +148,7 @@ def best_round(ds: xr.Dataset, by: str = "personal_validation_accuracy") -> int:
 
 def rounds_to(ds: xr.Dataset, accuracy: float, by: str = "personal_test_accuracy") -> int | None:
     """Return the first recorded round whose mean over clients of `by` reaches `accuracy`, or None if none does."""
-    reached = ds["round"].values[mean_over_clients(ds[by]).values >= accuracy]
+    reached = ds["round"].values[mean_of(ds, by).values >= accuracy]
     return int(reached[0]) if len(reached) else None
 
 

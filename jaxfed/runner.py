@@ -14,9 +14,11 @@ import xarray as xr
 from jax.sharding import Mesh
 
 from jaxfed import checkpoint as files
-from jaxfed import checks, core, interrupts, nodes, parallel, results, resume
+from jaxfed import checks, core, interrupts, parallel, results, resume
 from jaxfed.fingerprint import of_run
-from jaxfed.progress import Pace, headline, progress_bar
+from jaxfed.machine import assemble
+from jaxfed.machine import compiled_programs as compiled_programs
+from jaxfed.progress import headline, progress_bar
 from jaxfed.sinks import Feed
 from jaxfed.types import Carry, Measure, Timetable
 
@@ -64,6 +66,8 @@ def run(
     chunk: int | None = None,
     mesh: Mesh | None = None,
     group: int | None = None,
+    client_store: str = "device",
+    per_client: bool | None = None,
     progress: bool | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
@@ -85,6 +89,10 @@ def run(
       mesh: devices to shard the clients over (`parallel.mesh()`), default one. Where they belong to several
         processes, all of these must make the same call, and each gets the whole result.
       group: clients trained at once on a device (default: what suits it). Changes results by rounding only.
+      client_store: "host" keeps clients' states, tables and large pools in host memory and moves only the cohorts' of
+        `chunk` rounds (see `horizontal.host_store`): for very many clients. Changes no result.
+      per_client: record every client, or summaries over clients (see `horizontal.summaries`); default: summaries for
+        more than 20,000 clients.
       progress: show a bar; default: on a terminal and in a notebook.
       checkpoint: a folder for what is needed to go on after a kill, written between calls of the device at most once
         in `checkpoint_seconds`, on Ctrl-C and at the end. The same call, in another process too, finds it and goes on:
@@ -102,36 +110,36 @@ def run(
     data, scheduler, timetable, key, seed = prepare(seed, algorithm, data, *options)
     checks.pieces(chunk, group)
     checks.one_lane(mesh)
+    added = tuple(measures or ())
+    checks.measures(added)
+    checks.many_clients(client_store, per_client, data)
     attrs = describe(seed, algorithm, scheduler, num_rounds, timetable.every, mesh) | data.attributes(algorithm)
     algorithm = cast(algorithm, to_float=True)
-    parts = (algorithm, scheduler, data, timetable, state, measures)
+    parts = (algorithm, scheduler, data, timetable, state, (added, per_client))
     settings = {} if checkpoint is None else of_run(attrs, *parts, group)
     scheduler, keeper = cast(timetable.scheduler), resume.keeper(checkpoint, checkpoint_seconds)
     with interrupts.deferred(preemption=checkpoint is not None) as interrupted, keeper as keep:
-        placed = data.place(algorithm, scheduler, mesh, group)
-        added = tuple(measures or ())
-        checks.measures(added)
-        recorded = (*data.default_measures(), *added)
-        taken = {"time", "finite", "round", *data.coords(), *timetable.columns(timetable.stops[0])}
-        lengths = {name: len(own) for name, own in placed.coords().items() if isinstance(own, np.ndarray)}
-        dims = core.record_dims(key, algorithm, placed, recorded, taken, lengths)
+        held = assemble(data, key, algorithm, timetable, scheduler, added, mesh, group, chunk, client_store)
+        placed, pace, recorded = held.data, held.pace, (*data.default_measures(), *added)
+        shorten, shown, coords = data.summaries(per_client, held.dims)
 
-        last, now, pace = timetable.rounds[-1], timetable.stops[0], Pace(chunk)
-        look = lambda carry: parallel.fetch(_observe(mesh, recorded, algorithm, *data.visible(placed, carry)))  # noqa: E731
-        record = lambda carry, info, now: look(carry) | parallel.fetch(info) | timetable.columns(now)  # noqa: E731
-        found = keep.find(settings, timetable)
+        def record(carry, info, now):
+            seen = parallel.fetch(held.observe(mesh, recorded, algorithm, *data.visible(placed, carry)))
+            return shorten(seen) | parallel.fetch(info) | timetable.columns(now)
+
+        last, now, found = timetable.rounds[-1], timetable.stops[0], keep.find(settings, timetable)
         if found is not None:
             carry = resume.restore(found.carry, jax.eval_shape(lambda: core.init(key, algorithm, placed)), key)
             now, records = found.now, found.records
         else:
-            carry = _start(key, algorithm, placed)
+            carry = held.start(key, algorithm, placed)
             if state is not None:
-                fitted = data.fit_state(state, parallel.whole(carry.state))
+                fitted = data.fit_state(state, held.whole(carry.state))
                 carry = Carry(jnp.int32(now), core.clock(key, scheduler, now), fitted)
-        carry = parallel.put_carry(carry, mesh)
-        feed = Feed(sinks, data, dims)
-        records = [record(carry, {}, now)] if found is None else records
+        carry = held.hold(carry)
+        feed = Feed(sinks, data, shown)
         if found is None:  # else it has been fed before
+            records = [record(carry, {}, now)]
             feed(timetable.rounds[0], records[0])
         rounds, stop, ended = timetable.rounds[: len(records)], False, False
         done, total = now - timetable.stops[0], timetable.stops[-1] - timetable.stops[0]
@@ -141,14 +149,14 @@ def run(
                 while now < goal:
                     length = min(goal - now, pace.rounds)
                     with pace:
-                        carry, info = _advance(mesh, key, algorithm, scheduler, placed, carry, length)
+                        carry, info = held.advance(mesh, key, algorithm, scheduler, placed, carry, length)
                         jax.block_until_ready(info)
                     # the same in all processes
                     stop, seconds = parallel.agree(mesh, interrupted.is_set(), pace.seconds)
                     pace.adapt(seconds)
                     now += length
                     bar.update(length)
-                    checks.distinct("measures", dims, info)
+                    checks.distinct("measures", held.dims, info)
                     if not ended and stop and (now < goal or goal < timetable.stops[-1]):
                         # what is resumed has nothing drained; at a window's end it has the record
                         more = [record(carry, info, now)] if now == goal else []
@@ -176,9 +184,9 @@ def run(
             done = rounds[-1] - rounds[0]
             more = "" if checkpoint is None else f" (the same call goes on from {checkpoint})"
             warnings.warn(f"interrupted: returning the first {done} of {last - rounds[0]} rounds{more}", stacklevel=2)
-        dataset = results.to_dataset(data.trim(records, dims), rounds, dims, data.coords(), attrs)
+        dataset = results.to_dataset(data.trim(records, shown), rounds, shown, coords, attrs)
         _warn_if_diverged(dataset, data.advice(algorithm))
-        return Run(dataset, data.final(algorithm, parallel.whole(carry.state), timetable, now))
+        return Run(dataset, data.final(algorithm, held.whole(carry.state), timetable, now))
 
 
 def prepare(
@@ -233,16 +241,6 @@ def describe(seed: Any, algorithm: Any, scheduler: Any, num_rounds: Any, every: 
         "x64": int(jax.config.read("jax_enable_x64")),
         "versions": f"jaxfed {version('jaxfed')}, jax {jax.__version__}, numpy {np.__version__}",
     }
-
-
-_start = nodes.jit(core.init)
-_observe = nodes.jit(core.observe, static_argnums=(0, 1))
-_advance = nodes.jit(core.advance_on, static_argnums=(0,), donate_argnums=(5,))
-
-
-def compiled_programs() -> int:
-    """Return how many programs the runner has compiled in this process; tests assert that it stays put."""
-    return sum(f._cache_size() for f in (_start, _observe, _advance))
 
 
 def _warn_if_diverged(dataset: xr.Dataset, advice: Callable[[], str]) -> None:

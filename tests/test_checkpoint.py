@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jaxfed as jf
-from jaxfed import resume, runner
+from jaxfed import machine, resume
 from jaxfed.fingerprint import digest
 from jaxfed.vertical import BilevelAsync
 from tests import support, test_run, test_vertical_run
@@ -80,8 +80,8 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(name, cut):
 
 def test_a_finished_run_is_returned_and_nothing_is_computed(tmp_path, monkeypatch):
     whole = test_run.run(checkpoint=tmp_path / "a" / "b", checkpoint_seconds=1000)
-    for name in ("_start", "_advance", "_observe"):
-        monkeypatch.setattr(runner, name, lambda *_: pytest.fail("it computes"))
+    for name in ("compiled_start", "compiled_advance", "compiled_observe"):
+        monkeypatch.setattr(machine, name, lambda *_: pytest.fail("it computes"))
     assert_same(test_run.run(checkpoint=tmp_path / "a" / "b"), whole)
 
 

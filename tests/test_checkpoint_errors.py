@@ -4,7 +4,7 @@ import jax
 import pytest
 
 import jaxfed as jf
-from jaxfed import resume, runner
+from jaxfed import machine, resume
 from jaxfed.vertical import BilevelAsync, FixedDelay
 from tests import support, test_run
 from tests.test_checkpoint import ASYNC, assert_same, vertical
@@ -80,7 +80,7 @@ def test_harmed_files_are_refused(name, harm, tmp_path):
 
 
 def test_folders_that_cannot_be_used_are_refused_before_the_first_round(tmp_path, monkeypatch):
-    monkeypatch.setattr(runner, "_advance", lambda *_: pytest.fail("it ran"))
+    monkeypatch.setattr(machine, "compiled_advance", lambda *_: pytest.fail("it ran"))
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(ValueError, match="^checkpoint: got .*file.*, wanted a folder that can be made and written"):

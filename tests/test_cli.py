@@ -219,7 +219,7 @@ from jaxfed.cli import main
 
 def interrupt():
     def advanced():  # until the first rounds are compiled and under way
-        advance = getattr(sys.modules.get("jaxfed.runner"), "_advance", None)
+        advance = getattr(sys.modules.get("jaxfed.machine"), "compiled_advance", None)
         return advance is not None and advance._cache_size() > 0
     while not advanced():
         time.sleep(0.01)

@@ -33,6 +33,10 @@ def make(x=X, y=Y, indices=TWO, **options):
     return lambda: jf.ClientData.from_indices(x, y, indices, **options)
 
 
+def table(rows=((0, 1), (2, 3)), size=None, **options):
+    return lambda: jf.ClientData.from_table(X, Y, np.asarray(rows), size, **options)
+
+
 def pairs(*clients):
     return lambda: jf.ClientData.from_list(clients)
 
@@ -69,6 +73,14 @@ CASES = {
     "data.indices[0]: got float64, wanted row numbers": make(indices=[[0.5]]),
     "data.indices[1]: got no rows (1 such clients), wanted at least one row a client, or allow_empty=True": make(
         indices=[[0], []]
+    ),
+    "data.rows: got int64 of shape (2,), wanted row numbers of shape [clients, most rows]": table((0, 1)),
+    "data.rows: got float64 of shape (1, 1), wanted row numbers": table([[0.5]]),
+    "data.rows: got rows 0 to 6, wanted 0 to 5": table([[0, 6]]),
+    "data.size: got int64 of shape (1,), wanted integers of shape (2,), one for each client": table(size=[1]),
+    "data.size: got 1 to 3, wanted 0 to 2, the width of rows": table(size=[1, 3]),
+    "data.size[1]: got no rows (1 such clients), wanted at least one row a client, or allow_empty=True": table(
+        size=[1, 0]
     ),
     "clients: got an empty list, wanted one pair (x_i, y_i) for each client": pairs(),
     "clients[1]: got 3 rows of x and 2 labels, wanted equal numbers": pairs((X[:3], Y[:3]), (X[:3], Y[:2])),

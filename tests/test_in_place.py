@@ -6,7 +6,7 @@ import jax
 import pytest
 
 import jaxfed as jf
-from jaxfed import parallel, runner, testing
+from jaxfed import machine, parallel, runner, testing
 
 
 def compiled(algorithm, group, cohort=None):
@@ -14,8 +14,8 @@ def compiled(algorithm, group, cohort=None):
     scheduler = data.default_scheduler() if cohort is None else jf.horizontal.UniformCohort(6, cohort)
     algorithm, scheduler = runner.cast(algorithm, to_float=True), runner.cast(scheduler)
     placed, key = data.place(algorithm, scheduler, group=group), jax.random.key(0)
-    carry = parallel.put_carry(runner._start(key, algorithm, placed), None)
-    text = runner._advance.lower(None, key, algorithm, scheduler, placed, carry, 3).compile().as_text()
+    carry = parallel.put_carry(machine.compiled_start(key, algorithm, placed), None)
+    text = machine.compiled_advance.lower(None, key, algorithm, scheduler, placed, carry, 3).compile().as_text()
     return text, max(jax.tree.leaves(carry.state.clients), key=lambda x: x.size).shape
 
 

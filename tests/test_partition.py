@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxfed.horizontal.partition import ByKey, Classes, Dirichlet, Iid, Quantity, dirichlet
+from jaxfed.horizontal.partition import ByKey, Classes, Dirichlet, Iid, Overlapping, Quantity, dirichlet
 from jaxfed.horizontal.splitting import assign, label_counts
 
 ROWS, CLASSES = 6_000, 10
@@ -252,3 +252,32 @@ def test_messages_name_the_field(y, partition, num_clients, message):
 def test_validation_must_be_a_fraction(validation):
     with pytest.raises(ValueError, match=r"validation: got "):
         assign(LABELS, None, Iid(), 2, 0, validation)
+
+
+def test_overlapping_clients_draw_from_the_whole_pool(y):
+    """Distinct rows within a client, all rows of the pool alike, clients apart from each other: hypergeometric."""
+    indices = Overlapping(3)(y[:12], 20_000, rng())
+    table = np.stack(indices)
+    assert table.dtype == np.int64 and (np.diff(table, axis=1) > 0).all() and table.min() == 0 and table.max() == 11
+    np.testing.assert_allclose(np.bincount(table.ravel()) / 20_000, 3 / 12, atol=0.02)
+    sets, times = np.unique(table, axis=0, return_counts=True)
+    assert len(sets) == 220 and abs(times / 20_000 * 220 - 1).max() < 0.5  # all 12 choose 3 sets, about equally often
+    again = Overlapping(3)(y[:12], 20_000, rng())
+    np.testing.assert_array_equal(table, np.stack(again))
+    assert (Overlapping(12)(y[:12], 2, rng())[1] == np.arange(12)).all()
+
+
+def test_overlapping_clients_set_no_rows_aside(y):
+    """Test rows are the data set's own, dealt as always; a client's held-out rows would be others' training rows."""
+    found = assign(y, y[:500], Overlapping(20), 1000, seed=1)
+    assert all(len(rows) == 20 for rows in found.train) and not any(map(len, found.validation))
+    assert_exact_cover([rows for rows in found.test if len(rows)], 500)
+    for options, wanted in (
+        (dict(y_test=None), "test rows of the data set's own"),
+        (dict(validation=0.1), "validation=0"),
+    ):
+        with pytest.raises(ValueError, match=f"partition: got Overlapping.*, wanted {wanted}"):
+            assign(y, **{"y_test": y[:500], "partition": Overlapping(2), "num_clients": 9, "seed": 0, **options})
+    for rows in (0, ROWS + 1, 2.5):
+        with pytest.raises(ValueError, match="Overlapping: rows: got"):
+            Overlapping(rows)(y, 3, rng())

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxfed as jf
-from jaxfed import core, runner
+from jaxfed import core, machine, runner
 from tests import support
 
 ALGORITHM = jf.APFL(support.softmax(), lr=0.2, adaptive=True, **support.BATCH)
@@ -199,5 +199,5 @@ def test_memory_does_not_grow_with_rounds(whole):
     algorithm, scheduler = runner.cast(ALGORITHM, True), runner.cast(SCHEDULER)
     data = TRAIN.with_parts(TEST).place(algorithm, scheduler, group=2)
     carry = core.init(jax.random.key(0), algorithm, data)
-    runner._advance(None, jax.random.key(0), algorithm, scheduler, data, carry, 1)
+    machine.compiled_advance(None, jax.random.key(0), algorithm, scheduler, data, carry, 1)
     assert carry.state.clients.v["kernel"].is_deleted()

@@ -13,7 +13,7 @@ import pytest
 import xarray as xr
 
 import jaxfed as jf
-from jaxfed import loads, runner, sweep_setup
+from jaxfed import loads, machine, runner, sweep_setup
 from tests import support
 
 # two devices; and little optimization, as these programs take far longer to compile than to run
@@ -82,8 +82,8 @@ def collectives(name, mesh):
     algorithm, scheduler = runner.cast(CASES[name][0](), True), runner.cast(jf.horizontal.UniformCohort(7, 3))
     key, (train, test) = jax.random.key(0), federation()
     data = train.with_parts(test).place(algorithm, scheduler, mesh, 2)
-    carry = jf.parallel.put_carry(runner._start(key, algorithm, data), mesh)
-    return found_in(runner._advance.lower(mesh, key, algorithm, scheduler, data, carry, 1).compile().as_text())
+    carry = jf.parallel.put_carry(machine.compiled_start(key, algorithm, data), mesh)
+    return found_in(machine.compiled_advance.lower(mesh, key, algorithm, scheduler, data, carry, 1).compile().as_text())
 
 
 def found_in(text):

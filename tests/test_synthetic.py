@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from jaxfed.datasets import synthetic_many
 from jaxfed.datasets.synthetic import fedprox, label_skewed_gaussians, quadratics, skewed_labels
 
 
@@ -136,3 +137,47 @@ def test_quadratics_hessians_and_homogeneous_limit():
 def test_messages_name_the_field(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_many_clients_follow_the_rules_of_their_block():
+    """Labels by the rules that `fill` returns; means and covariances of the law; equal sizes in one pool."""
+    a, b, count, n, features = 2.0, 3.0, 3 * synthetic_many.BLOCK - 100, 8, 4
+    many = synthetic_many.fedprox_many(a, b, count, n, num_features=features, num_classes=3, seed=5)
+    x, y = many.x.reshape(count, n, features), many.y.reshape(count, n)
+    assert x.dtype == np.float32 and (many.rows == np.arange(count * n).reshape(count, n)).all()
+    last = slice(2 * synthetic_many.BLOCK, None)
+    again, labels = np.empty_like(x[last]), np.empty_like(y[last])
+    rules = synthetic_many.fill(again, labels, a, b, 3, seed=5, block=2)
+    np.testing.assert_array_equal(again, x[last])
+    weights, biases = (rule[: len(again)].astype(float) for rule in rules)
+    scores = np.einsum("ink,ick->inc", x[last].astype(float), weights) + biases[:, None]
+    chosen = np.take_along_axis(scores, y[last][..., None], axis=2)[..., 0]
+    assert (chosen >= scores.max(axis=2) - 1e-4).all()  # within rounding of float32
+    flat = np.concatenate([rules.weights.reshape(len(rules.weights), -1), rules.biases], axis=1)
+    assert np.cov(flat[:, 0], flat[:, 1])[0, 1] == pytest.approx(a, rel=0.2)  # a client's entries share u_k ~ N(0, a)
+    assert flat.var(axis=0).mean() == pytest.approx(1 + a, rel=0.1)
+    centers = x.mean(axis=1)
+    scale = np.arange(1, features + 1) ** -1.2
+    covariance = b + np.diag(1 + scale / n)
+    np.testing.assert_allclose(np.cov(centers.T), covariance, rtol=0.1, atol=0.1)
+    np.testing.assert_allclose(x.var(axis=1, ddof=1).mean(axis=0), scale, rtol=0.05)
+
+
+def test_many_clients_do_not_depend_on_their_number():
+    few = synthetic_many.fedprox_many(1, 1, 30, 2, num_features=3, seed=1)
+    more = synthetic_many.fedprox_many(1, 1, 1500, 2, num_features=3, seed=1)
+    other = synthetic_many.fedprox_many(1, 1, 30, 2, num_features=3, seed=2)
+    for part in ("x", "y"):
+        np.testing.assert_array_equal(getattr(few, part), getattr(more, part)[:60])
+    assert (few.x != other.x).any() and (more.x[:60] != more.x[-60:]).any()
+
+
+def test_many_clients_refuse_bad_numbers():
+    for message, arguments in {
+        "a: got -1, wanted a finite number >= 0": (-1, 1, 3),
+        "num_clients: got 0, wanted an integer >= 1": (1, 1, 0),
+        "num_clients * rows_per_client: got 20000000000, wanted less than 2": (1, 1, 10**9),
+    }.items():
+        with pytest.raises(ValueError) as told:
+            synthetic_many.fedprox_many(*arguments, seed=0)
+        assert str(told.value).startswith(message)

@@ -113,6 +113,7 @@ def horizontal(options: Any) -> tuple[dict[str, Any], jf.Model]:
         "num_rounds": running.rounds,
         "every": running.every,
         "mesh": mesh,
+        "per_client": True,  # tables and figures show the spread over clients
         "progress": False if options.output.quiet else None,
     }
     return arguments, build.model(options.net, arrays)

@@ -1,7 +1,8 @@
 """Federations whose truth is known: heterogeneity is a number, optima and divergences are exact.
 
-Every generator returns ragged lists, one (x_i, y_i) per client, as `ClientData.from_list` takes them; but `credit_like`
-and `news20_like` return one table for vertical runs (`synthetic_vertical`).
+Every generator returns ragged lists, one (x_i, y_i) per client, as `ClientData.from_list` takes them; but
+`fedprox_many` returns one pool (`synthetic_many`), and `credit_like` and `news20_like` one table for vertical runs
+(`synthetic_vertical`).
 """
 
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from jaxfed.datasets.synthetic_many import fedprox_many as fedprox_many
 from jaxfed.datasets.synthetic_vertical import credit_like as credit_like
 from jaxfed.datasets.synthetic_vertical import news20_like as news20_like
 

@@ -7,7 +7,7 @@ from jaxfed.horizontal.federate import Event
 from jaxfed.horizontal.federation import FedData
 from jaxfed.horizontal.fine_tuned import FineTuned
 from jaxfed.horizontal.local_only import LocalOnly
-from jaxfed.horizontal.partition import ByKey, Classes, Dirichlet, Iid, Quantity
+from jaxfed.horizontal.partition import ByKey, Classes, Dirichlet, Iid, Overlapping, Quantity
 from jaxfed.horizontal.scaffold import Scaffold
 from jaxfed.horizontal.schedulers import FromSpeeds, FullParticipation, Replay, Stale, UniformCohort, participation
 from jaxfed.horizontal.server import fedadam, fedavgm, fedyogi
@@ -18,6 +18,7 @@ __all__ = [
     "Classes",
     "Dirichlet",
     "Iid",
+    "Overlapping",
     "Quantity",
     "participation",
     "split",

@@ -22,6 +22,7 @@ CHOICES = {
     "form": ("auto", "plain"),
 }
 RATES = ("lr", "server_lr", "alpha_lr", "personal_lr", "tune_lr", "alpha_l2")
+BLOCK = 1 << 16  # rows that are looked at together: a pool may fill half of the memory
 COUNTS = ("local_steps", "batch_size", "local_epochs", "tune_steps")
 
 
@@ -45,10 +46,12 @@ def pool(x: Any, y: Any, name: str = "data") -> tuple[np.ndarray, np.ndarray]:
     if not len(x):
         fail(f"{name}.x", "no rows", "at least one")
     for field, a in (("x", x), ("y", y)):
-        if np.issubdtype(a.dtype, np.floating) and not np.isfinite(a).all():
-            row = int(np.argwhere(~np.isfinite(a.reshape(len(a), -1)).all(axis=1))[0, 0])
-            fail(f"{name}.{field}", f"a value that is not finite in row {row}", "finite numbers")
-    return x, y.astype(np.int32) if np.issubdtype(y.dtype, np.integer) else y
+        for first in range(0, len(a) if np.issubdtype(a.dtype, np.floating) else 0, BLOCK):
+            finite = np.isfinite(a[first : first + BLOCK])
+            if not finite.all():
+                row = first + int(np.argmin(finite.reshape(len(finite), -1).all(axis=1)))
+                fail(f"{name}.{field}", f"a value that is not finite in row {row}", "finite numbers")
+    return x, y.astype(np.int32, copy=False) if np.issubdtype(y.dtype, np.integer) else y
 
 
 def indices(indices: Sequence[np.ndarray], num_rows: int, allow_empty: bool, name: str = "data") -> None:
@@ -64,6 +67,29 @@ def indices(indices: Sequence[np.ndarray], num_rows: int, allow_empty: bool, nam
     if empty and not allow_empty:
         fail(f"{name}.indices[{empty[0]}]", f"no rows ({len(empty)} such clients)",
              "at least one row a client, or allow_empty=True")  # fmt: skip
+
+
+def table(rows: Any, size: Any, num_rows: int, allow_empty: bool, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return a table of row numbers int32 [C, n_max], padding 0, and sizes int32 [C], after the checks of `indices`."""
+    rows = np.asarray(rows)
+    if rows.ndim != 2 or rows.dtype.kind not in "iu" or not rows.size:
+        fail(f"{name}.rows", f"{rows.dtype} of shape {rows.shape}", "row numbers of shape [clients, most rows]")
+    count, longest = rows.shape
+    size = np.full(count, longest, np.int32) if size is None else np.asarray(size)
+    if size.shape != (count,) or size.dtype.kind not in "iu":
+        fail(
+            f"{name}.size", f"{size.dtype} of shape {size.shape}", f"integers of shape ({count},), one for each client"
+        )
+    if size.min() < 0 or size.max() > longest:
+        fail(f"{name}.size", f"{size.min()} to {size.max()}", f"0 to {longest}, the width of rows")
+    if size.min() == 0 and not allow_empty:
+        fail(f"{name}.size[{int(np.argmin(size))}]", f"no rows ({int((size == 0).sum())} such clients)",
+             "at least one row a client, or allow_empty=True")  # fmt: skip
+    if size.min() < longest:
+        rows = np.where(np.arange(longest) < size[:, None], rows, 0)
+    if rows.min() < 0 or rows.max() >= num_rows:
+        fail(f"{name}.rows", f"rows {rows.min()} to {rows.max()}", f"0 to {num_rows - 1}")
+    return rows.astype(np.int32, copy=False), size.astype(np.int32, copy=False)
 
 
 def client_list(clients: Sequence[tuple[Any, Any]]) -> None:

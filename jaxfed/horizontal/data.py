@@ -68,6 +68,19 @@ class ClientData(PyTreeNode):
         return cls(x, y, rows, size, np.arange(len(size), dtype=np.int32), Layout(len(size), int((size > 0).sum())))
 
     @classmethod
+    def from_table(cls, x, y, rows, size=None, *, allow_empty: bool = False, name: str = "data") -> "ClientData":
+        """Make client data from a pool x [n, ...], y [n] and a table of row numbers [C, n_max], for very many clients.
+
+        `size` [C]: how many of a line's numbers count (None: all); the rest is padding. Nothing is copied that has its
+        final type already: x and y any, rows and size int32. Rows may be shared between clients. Raises ValueError as
+        `from_indices` does.
+        """
+        x, y = checks.pool(x, y, name)
+        rows, size = checks.table(rows, size, len(x), allow_empty, name)
+        ids = np.arange(len(size), dtype=np.int32)
+        return cls(x, y, rows, size, ids, Layout(len(size), int((size > 0).sum())))
+
+    @classmethod
     def from_list(cls, clients: Sequence[tuple[Any, Any]], *, allow_empty: bool = False) -> "ClientData":
         """Make client data from one pair (x_i [n_i, ...], y_i [n_i]) for each client; sizes may differ."""
         checks.client_list(clients)

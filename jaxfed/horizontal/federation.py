@@ -12,8 +12,8 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from jaxfed import parallel, trees
-from jaxfed.checks import rounds, same_structure
-from jaxfed.horizontal import checks, measures
+from jaxfed.checks import fail, rounds, same_structure
+from jaxfed.horizontal import checks, measures, summaries
 from jaxfed.horizontal.data import ClientData, local, shard
 from jaxfed.horizontal.federate import current
 from jaxfed.horizontal.schedulers import FullParticipation
@@ -117,10 +117,20 @@ class FedData(NamedTuple):
         return int(current(state.server).round)
 
     def fit_state(self, state: Any, like: Any) -> Any:
-        """Return a copy of a state of this run's form, its clients filled up from `like` to what a mesh needs."""
+        """Return a copy of a state of this run's form, its clients filled up from `like` to what a mesh needs.
+
+        States on the host are copied into those of `like`.
+        """
         clients = trees.map(lambda x: x[: self.train.num_clients], like.clients)
         same_structure(state, like._replace(clients=clients))
-        filled = trees.map(lambda x, y: y.at[: x.shape[0]].set(x), state.clients, like.clients)
+
+        def fill(x, y):
+            if isinstance(y, np.ndarray):
+                np.copyto(y, x)
+                return y
+            return y.at[: x.shape[0]].set(x)
+
+        filled = trees.map(fill, state.clients, like.clients)
         return like._replace(server=trees.map(lambda x: jnp.array(x, copy=True), state.server), clients=filled)
 
     def trim(self, records: list[dict[str, Any]], dims: dict[str, tuple[str, ...]]) -> list[dict[str, Any]]:
@@ -153,17 +163,8 @@ class FedData(NamedTuple):
         On a mesh each device gets its clients' part of the pool; the number of clients is padded to a multiple of the
         devices with clients that have no rows. `group`: clients trained at once (None: what suits the backend).
         """
-        num_params = self._num_params(algorithm)
         shards = 1 if mesh is None else mesh.shape[parallel.CLIENT]
-        per = -(-self.train.num_clients // shards)
-        group = group or parallel.default_group(num_params, min(scheduler.cohort_size, per))
-        layout = self.train.layout.__class__(
-            self.train.num_clients,
-            self.train.layout.num_filled,
-            group,
-            None if mesh is None else parallel.CLIENT,
-            self._eval_block(per, num_params),
-        )
+        layout = self._layout(algorithm, scheduler, mesh, group)
         done: dict[int, Any] = {}  # parts often share one pool: put it on the devices once
 
         def put(x):
@@ -174,9 +175,36 @@ class FedData(NamedTuple):
         parts = {k: v if mesh is None else shard(v, shards, layout) for k, v in self.parts().items()}
         return FedData(**{k: jax.tree.map(put, v).replace(layout=layout) for k, v in parts.items()})
 
+    def summaries(self, per_client: bool | None, dims: dict[str, tuple[str, ...]]) -> tuple[Callable, dict, dict]:
+        """Return (what makes of a record the one to keep, its dims, its coordinates): see `horizontal.summaries`."""
+        return summaries.summaries(self.parts(), per_client, dims, self.coords())
+
+    def on_host(
+        self, algorithm: Any, scheduler: Any, mesh: Any, group: int | None, chunk: int | None, stops: list, added: Any
+    ) -> Any:
+        """Return the `HostStore` of a run that records after these rounds: clients that stay in host memory.
+
+        Raises ValueError for a mesh, and for an algorithm or added measures that need all clients at once.
+        """
+        from jaxfed.horizontal import host_store
+
+        if mesh is not None:
+            fail("mesh", mesh, "None with client_store='host': one device, on which only the cohort's clients are")
+        host_store.own_measures(added)
+        layout = self._layout(algorithm, scheduler, None, group)
+        return host_store.build(self, algorithm, scheduler, layout, chunk, int(np.diff(stops).max()))
+
     def local(self) -> "FedData":
         """Return, inside a shard_map over the clients' axis, this device's part of the data."""
         return FedData(**{name: local(part) for name, part in self.parts().items()})
+
+    def _layout(self, algorithm: Any, scheduler: Any, mesh: Mesh | None, group: int | None) -> parallel.Layout:
+        num_params = self._num_params(algorithm)
+        per = -(-self.train.num_clients // (1 if mesh is None else mesh.shape[parallel.CLIENT]))
+        group = group or parallel.default_group(num_params, min(scheduler.cohort_size, per))
+        axis = None if mesh is None else parallel.CLIENT
+        count, filled = self.train.num_clients, self.train.layout.num_filled
+        return parallel.Layout(count, filled, group, axis, self._eval_block(per, num_params))
 
     def _num_params(self, algorithm: Any) -> int:
         params = jax.eval_shape(lambda data: algorithm.server_params(algorithm.init(jax.random.key(0), data)), self)

@@ -1,7 +1,8 @@
 """How training rows go to clients: iid, classes per client, Dirichlet labels, skewed sizes, natural ids.
 
 A partition is a frozen dataclass that is called as `partition(y, num_clients, rng)` and returns one sorted int64 array
-of row numbers per client: an exact cover, each row in exactly one of them. The work is bounded: nothing is drawn again.
+of row numbers per client: an exact cover, each row in exactly one of them (but for `Overlapping`, for more clients than
+a pool has rows for). The work is bounded: nothing is drawn again.
 """
 
 from dataclasses import dataclass
@@ -18,6 +19,31 @@ class Iid:
         num_clients = check_num_clients(num_clients, len(y))
         owner = np.arange(len(y)) % num_clients
         return _rows_of(rng.permutation(owner), num_clients)
+
+
+@dataclass(frozen=True)
+class Overlapping:
+    """No cover: each client has `rows` distinct rows of the whole pool, drawn at random for itself. Clients share rows.
+
+    For more clients than there are rows, say 100,000 of 60,000 images. Needs a data set with test rows of its own, and
+    allows no validation rows: rows set aside by one client would be training rows of another.
+    """
+
+    rows: int
+
+    def __call__(self, y: np.ndarray, num_clients: int | None, rng: np.random.Generator) -> list[np.ndarray]:
+        """Row numbers [rows] for each client; ValueError for fewer rows in the pool or no number of clients."""
+        num_clients, wanted = check_num_clients(num_clients, len(y), min_rows=0), self.rows
+        if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or not 1 <= wanted <= len(y):
+            raise ValueError(
+                f"Overlapping: rows: got {wanted!r}, wanted an integer from 1 to {len(y)} (rows of the pool)"
+            )
+        chosen = np.empty((num_clients, wanted), np.int64)
+        for j in range(wanted):  # Floyd's sampling, for all clients at once
+            top = len(y) - wanted + j
+            drawn = rng.integers(0, top, num_clients, endpoint=True)
+            chosen[:, j] = np.where((chosen[:, :j] == drawn[:, None]).any(axis=1), top, drawn)
+        return list(np.sort(chosen, axis=1))
 
 
 @dataclass(frozen=True)
@@ -110,7 +136,7 @@ class ByKey:
         return _rows_of(owner, len(distinct))
 
 
-Partition = Iid | Classes | Dirichlet | Quantity | ByKey
+Partition = Iid | Overlapping | Classes | Dirichlet | Quantity | ByKey
 
 
 def dirichlet(concentration: float, size: int, rng: np.random.Generator) -> np.ndarray:

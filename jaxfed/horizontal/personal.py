@@ -57,7 +57,8 @@ def predict(algorithm, state: FedState, x: Array, client: int | None = None, dat
         raise ValueError(f"client: got {client}, wanted 0 to {count - 1}")
     view = None if data is None else jax.tree.map(jnp.asarray, data.train).view(client)
     key = jax.random.fold_in(evaluation_key(current(state.server)), client if view is None else view.id)
-    personal = algorithm.personal(key, current(state.server), trees.take(state.clients, client), view)
+    own = trees.map(lambda leaf: jnp.asarray(leaf[client]), state.clients)  # states on the host stay there
+    personal = algorithm.personal(key, current(state.server), own, view)
     return algorithm.model.outputs(personal, x)
 
 

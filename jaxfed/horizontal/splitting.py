@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from jaxfed.horizontal.partition import Partition
+from jaxfed.horizontal.partition import Overlapping, Partition
 
 if TYPE_CHECKING:
     from jaxfed.datasets.arrays import Arrays
@@ -75,12 +75,16 @@ def assign(
     - Where y_test is None each client's test set is a fifth of its own rows, stratified; at least one row of two.
     - Partition, test and validation have separate random streams: asking for validation changes no test set.
 
-    Raises ValueError for labels that are negative or NaN, validation outside [0, 1), too many clients, bad fields of
-    the partition, and for a client without train rows unless allow_empty.
+    Raises ValueError for labels that are negative or NaN, validation outside [0, 1), overlapping clients whose rows
+    would have to be set aside, too many clients, bad fields of the partition, and for a client without train rows
+    unless allow_empty.
     """
     y, y_test = _labels("y", y), None if y_test is None else _labels("y_test", y_test)
     if not 0 <= validation < 1:
         raise ValueError(f"validation: got {validation}, wanted at least 0 and below 1")
+    if isinstance(partition, Overlapping) and (y_test is None or validation > 0):
+        what = "test rows of the data set's own" if y_test is None else "validation=0"
+        raise ValueError(f"partition: got {partition}, wanted {what} with it: clients share training rows")
     for_partition, for_test, for_validation = np.random.default_rng(seed).spawn(3)
     own = partition(y, num_clients, for_partition)
     empty = [i for i, rows in enumerate(own) if len(rows) == 0]

@@ -156,6 +156,11 @@ class VerticalData(NamedTuple):
         del dims
         return records
 
+    def summaries(self, per_client: None, dims: dict[str, tuple[str, ...]]) -> tuple[Callable, dict, dict]:
+        """Return (what makes of a record the one to keep: itself, its dims, its coordinates)."""
+        del per_client
+        return lambda record: record, dims, self.coords()
+
     def place(
         self, algorithm: Any, scheduler: Any, mesh: Mesh | None = None, group: int | None = None
     ) -> "VerticalData":
