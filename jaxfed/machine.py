@@ -54,19 +54,19 @@ def assemble(
     taken = {"time", "finite", "round", *data.coords(), *timetable.columns(timetable.stops[0])}
     lengths = {name: len(own) for name, own in placed.coords().items() if isinstance(own, np.ndarray)}
     dims = core.record_dims(key, algorithm, placed, recorded, taken, lengths)
-    entries = (compiled_start, compiled_observe, compiled_advance)
+    start, observe, advance = compiled_start, compiled_observe, compiled_advance
     if store is None:
-        return Machine(placed, dims, *entries, Pace(chunk), lambda carry: parallel.put_carry(carry, mesh),
-                       parallel.whole)  # fmt: skip
-    return Machine(placed, dims, *store.over(*entries, dims), Pace(store.rounds), _split, lambda state: state)
+        put = lambda carry: parallel.put_carry(carry, mesh)  # noqa: E731
+        return Machine(placed, dims, start, observe, advance, Pace(chunk), put, parallel.whole)
+    start, observe, advance = store.over(start, observe, advance, dims)
+    return Machine(placed, dims, start, observe, advance, Pace(store.rounds), _split, lambda state: state)
 
 
 def _split(carry: Carry) -> Carry:
     """Return a carry whose clients are NumPy arrays to write to, and whose other leaves are on the device."""
     state = carry.state
-    clients = jax.tree.map(
-        lambda x: x if isinstance(x, np.ndarray) and x.flags.writeable else np.array(x), state.clients
-    )
+    ours = lambda x: isinstance(x, np.ndarray) and x.flags.writeable  # noqa: E731
+    clients = jax.tree.map(lambda x: x if ours(x) else np.array(x), state.clients)
     server = jax.tree.map(jnp.asarray, state.server)
     return Carry(jnp.asarray(carry.round), jnp.asarray(carry.time), state._replace(server=server, clients=clients))
 

@@ -18,7 +18,7 @@ class Pace:
     """
 
     def __init__(self, chunk: int | None):
-        self.fixed, self.rounds = chunk is not None, chunk or 1
+        self.fixed, self.rounds, self.seconds = chunk is not None, chunk or 1, 0.0
 
     def __enter__(self):
         self.start = time.perf_counter()

@@ -115,8 +115,8 @@ def run(
     checks.many_clients(client_store, per_client, data)
     attrs = describe(seed, algorithm, scheduler, num_rounds, timetable.every, mesh) | data.attributes(algorithm)
     algorithm = cast(algorithm, to_float=True)
-    parts = (algorithm, scheduler, data, timetable, state, (added, per_client))
-    settings = {} if checkpoint is None else of_run(attrs, *parts, group)
+    parts = (algorithm, scheduler, data, timetable, state, added, group)
+    settings = {} if checkpoint is None else of_run(attrs, *parts) | {"per_client": str(per_client)}
     scheduler, keeper = cast(timetable.scheduler), resume.keeper(checkpoint, checkpoint_seconds)
     with interrupts.deferred(preemption=checkpoint is not None) as interrupted, keeper as keep:
         held = assemble(data, key, algorithm, timetable, scheduler, added, mesh, group, chunk, client_store)
@@ -128,9 +128,10 @@ def run(
             return shorten(seen) | parallel.fetch(info) | timetable.columns(now)
 
         last, now, found = timetable.rounds[-1], timetable.stops[0], keep.find(settings, timetable)
+        records = [] if found is None else found.records
         if found is not None:
             carry = resume.restore(found.carry, jax.eval_shape(lambda: core.init(key, algorithm, placed)), key)
-            now, records = found.now, found.records
+            now = found.now
         else:
             carry = held.start(key, algorithm, placed)
             if state is not None:
@@ -151,8 +152,7 @@ def run(
                     with pace:
                         carry, info = held.advance(mesh, key, algorithm, scheduler, placed, carry, length)
                         jax.block_until_ready(info)
-                    # the same in all processes
-                    stop, seconds = parallel.agree(mesh, interrupted.is_set(), pace.seconds)
+                    stop, seconds = parallel.agree(mesh, interrupted.is_set(), pace.seconds)  # alike in all processes
                     pace.adapt(seconds)
                     now += length
                     bar.update(length)

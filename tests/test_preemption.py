@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 import jaxfed as jf
-from jaxfed import interrupts, resume, runner
+from jaxfed import interrupts, progress, resume, runner
 from jaxfed.cli import main
 from tests import test_run
 from tests.test_checkpoint import assert_same, vertical
@@ -17,14 +17,14 @@ def press(monkeypatch):
     """press(signal, n): the signal comes while the n-th call of the device is being made."""
 
     def at(number, count):
-        enter, calls = runner.Pace.__enter__, []
+        enter, calls = progress.Pace.__enter__, []
 
         def signalled(self):
             calls.append(enter(self))
             if len(calls) == count:
                 signal.raise_signal(number)
 
-        monkeypatch.setattr(runner.Pace, "__enter__", signalled)
+        monkeypatch.setattr(progress.Pace, "__enter__", signalled)
 
     return at
 
@@ -44,7 +44,7 @@ def test_sigterm_keeps_the_round_at_hand_and_exits_with_75(run, now, press, tmp_
 
 def test_sigterm_is_left_alone_without_a_checkpoint(monkeypatch):
     seen = []
-    monkeypatch.setattr(runner.Pace, "__exit__", lambda *_: seen.append(signal.getsignal(signal.SIGTERM)))
+    monkeypatch.setattr(progress.Pace, "__exit__", lambda *_: seen.append(signal.getsignal(signal.SIGTERM)))
     before = signal.getsignal(signal.SIGTERM)
     test_run.run()
     assert set(seen) == {before}

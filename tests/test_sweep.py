@@ -277,7 +277,7 @@ def test_other_bad_input():
         ({"memory": 1e-9}, "memory: got 9.31e-10 GiB, wanted at least|memory: got .* GiB, wanted at least"),
         ({"independent": 1}, "independent: got 1, wanted True or False"),
         ({"num_rounds": 0}, "num_rounds: got 0"),
-        ({"mesh": jf.parallel.Mesh(np.array(jax.devices()[:1]), ("x",))}, "mesh: got axes"),
+        ({"mesh": jf.parallel.Mesh(np.array(jax.devices()[:1]), ("x",))}, "mesh: got the axes"),
     ):
         with pytest.raises(ValueError, match=message):
             sweep({"lr": RATES}, **options)
