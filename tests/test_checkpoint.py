@@ -185,6 +185,7 @@ except CutError:
 THINGS = [support.ALGORITHMS["FedAvg-momentum"](), jf.models.cnn(3), scaled({"a", "b", "c"}), jax.nn.relu]
 
 
+@pytest.mark.slow
 def test_two_devices_and_texts_that_are_the_same_in_every_process(tmp_path):
     flags = "--xla_force_host_platform_device_count=2 --xla_backend_optimization_level=0"
     out = process("-c", PROCESS, str(tmp_path), XLA_FLAGS=flags, PYTHONHASHSEED="7")

@@ -105,10 +105,10 @@ OTHERS = {
     "Scaffold": jf.Scaffold(MODEL, max_staleness=2, **support.BATCH),
     "APFL": jf.APFL(MODEL, evaluate_with="local", local_epochs=1, batch_size=3, batches="epochs"),
 }
-LONGER = ("FedAvg", "APFL")
+LONGER = ("FedAvg", "FineTuned", "APFL")
 
 
-@pytest.mark.parametrize("name", ["FineTuned", "Scaffold", *(pytest.param(n, marks=pytest.mark.slow) for n in LONGER)])
+@pytest.mark.parametrize("name", ["Scaffold", *(pytest.param(n, marks=pytest.mark.slow) for n in LONGER)])
 def test_other_states_and_stale_servers(name, pools_on_host):
     """Optimizer states, controls, local models; the server's past; a model that trains when it is evaluated."""
     algorithm, train = OTHERS[name], federation(400)[0]

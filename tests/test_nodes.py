@@ -11,7 +11,7 @@ import jaxfed as jf
 from jaxfed import nodes
 from jaxfed.nodes import PyTreeNode, field
 
-TWINS = 200
+TWINS = 120
 
 
 def twins(base):

@@ -98,6 +98,7 @@ def commands(first, second):
     return together([[*words, *ways[0], *first], [*words, *ways[1], *second]], **cache)
 
 
+@pytest.mark.slow
 def test_command_line_in_two_processes(tmp_path):
     """The first process alone writes and prints; the numbers are those of one process."""
     out = ["--devices", "1", "--out", str(tmp_path / "both")]

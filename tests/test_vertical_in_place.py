@@ -40,7 +40,11 @@ def loops(text):
 
 @pytest.mark.parametrize(
     "method, form",  # with dense blocks only SAGA's table is large in the loop of ticks
-    [(jf.VFB2SAGA, "dense"), (jf.VFB2SGD, "sparse"), (jf.VFB2SVRG, "sparse"), (jf.VFB2SAGA, "sparse")],
+    [
+        (jf.VFB2SAGA, "dense"),
+        (jf.VFB2SAGA, "sparse"),
+        *(pytest.param(method, "sparse", marks=pytest.mark.slow) for method in (jf.VFB2SGD, jf.VFB2SVRG)),
+    ],
 )
 def test_no_copy_of_a_large_array_in_the_loop_of_ticks(method, form):
     large = {N, N + 1, D}

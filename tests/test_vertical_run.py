@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxfed as jf
-from jaxfed import core, runner, testing
+from jaxfed import core, progress, runner, testing
 from jaxfed.vertical import BilevelAsync, Epochs, FixedDelay, Objective, Seconds, Synchronous, engine
 from jaxfed.vertical.data import Depths
 from tests.vertical_support import METHODS, federation
@@ -193,14 +193,14 @@ def test_ctrl_c_ends_drained(monkeypatch, every):
     """What was sent before the interrupt is applied everywhere; the run can go on."""
     scheduler = BilevelAsync(PARTY, link=2.0).slow(3, update=4)
     chunks = []
-    enter = runner.Pace.__enter__
+    enter = progress.Pace.__enter__
 
     def interrupt(self):
         chunks.append(enter(self))
         if len(chunks) == 3:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(runner.Pace, "__enter__", interrupt)
+    monkeypatch.setattr(progress.Pace, "__enter__", interrupt)
     with pytest.warns(UserWarning, match="interrupted: returning the first 21 of 100 rounds"):
         out = run(of("sgd"), scheduler=scheduler, num_rounds=100, every=every, chunk=7)
     monkeypatch.undo()

@@ -33,6 +33,7 @@ def sweep(command: str, options: Any) -> int:
         arguments, model = train.horizontal(point)
         algorithm = decaying(build.algorithm(name, point, model), options)
         data = arguments["data"]
+        del arguments["per_client"]  # a sweep records every client
         arguments |= {"data": data.train, "test": data.test, "validation": data.validation}
     if wanted.by is not None and "validation" in wanted.by.split("_") and arguments.get("validation") is None:
         checks.fail("by", repr(wanted.by), "a quantity of training rows, or --validation F to set rows aside")
