@@ -66,7 +66,7 @@ def prepare(
     first, _ = _at(points[0], algorithm, scheduler)
 
     paths, values = _values(points, timetables)
-    mode, most, params = data.lanes(algorithm, tuple(p for p in points[0]))
+    mode, most = data.lanes(algorithm, tuple(p for p in points[0]))
     own = np.random.SeedSequence(numbers[0]).generate_state(len(points) * len(numbers)) if independent else None
     attrs = runner.describe(numbers[0], algorithm, scheduler, num_rounds, timetables[0].every, mesh)
     held: Any = shelf.Memory()
@@ -82,10 +82,6 @@ def prepare(
     keys = jax.numpy.stack([jax.random.key(s) for s in (numbers if own is None else own.tolist())])
     keys = keys if own is None else keys.reshape(len(points), len(numbers))
     base = runner.cast(first, to_float=True), runner.cast(timetables[0].scheduler)
-    shards = 1 if plain_mesh is None else plain_mesh.shape[parallel.CLIENT]
-    if group is None and hasattr(data.train, "layout"):
-        share = -(-data.train.num_clients // shards)
-        group = parallel.default_group(params * shape.lanes, min(scheduler.cohort_size, share))
     placed = data.place(*base, plain_mesh, group)
     if mesh is not None and plain_mesh is None:
         placed = parallel.put(placed, mesh)

@@ -84,7 +84,7 @@ def test_a_sweep_compiles_two_programs_and_values_compile_none(monkeypatch):
     for values, rounds in (([0.1, 0.2, 0.3], 4), ([0.4, 0.5, 0.6], 6)):
         sweep({"alpha": values, "lr": [0.1, 0.3, 0.5, 0.7]}, seeds=2, every=2 if rounds == 4 else 3, num_rounds=rounds)
         counts.append((lanes.compiled_start._cache_size() - before[0], play._cache_size() - before[1]))
-        assert len(calls) <= 3 * len(counts)  # 24 lanes, 3 records: not one call for each
+        assert len(calls) <= 8 * len(counts)  # 24 lanes, 3 records: not one call for each
     assert counts == [(1, 1), (1, 1)]
 
 
@@ -289,20 +289,22 @@ def test_other_bad_input():
 
 def test_an_estimate_says_what_is_needed():
     found = sweeps.estimate(0, apfl(), TRAIN, axes={"alpha": ALPHAS, "lr": RATES}, seeds=3, **QUIET)
-    assert (found.lanes, found.loads) == (18, 1) and found.batch <= 18
+    assert (found.lanes, found.batch, found.loads) == (18, 6, 3)
     assert 0 < found.bytes < 2**24 and 0 < found.seconds < 60
-    assert str(found).startswith("18 lanes, 18 in a batch, in 1 loads; ")
+    assert str(found).startswith("18 lanes, 6 in a batch, in 3 loads; ")
     more = sweeps.estimate(0, apfl(), TRAIN, axes={"alpha": ALPHAS, "lr": RATES}, seeds=30, measure_time=False, **QUIET)
-    assert more.bytes > 2 * found.bytes and more.seconds is None
+    assert (
+        (more.lanes, more.batch, more.loads) == (180, 6, 10) and more.bytes > 1.5 * found.bytes and more.seconds is None
+    )
     with pytest.raises(TypeError, match="alphas"):
         sweeps.estimate(0, apfl(), TRAIN, alphas=[0.1], axes={"lr": RATES}, num_rounds=1)
 
 
 def test_memory_cuts_batches(grid):
     axes, given = {"alpha": ALPHAS, "lr": RATES}, {"seeds": 3, **QUIET}
-    alone = sweeps.estimate(0, apfl(), TRAIN, axes=axes, batch=4, measure_time=False, **given)
+    alone = sweeps.estimate(0, apfl(), TRAIN, axes=axes, batch=3, measure_time=False, **given)
     cut = sweeps.estimate(0, apfl(), TRAIN, axes=axes, memory=alone.bytes / 2**30, measure_time=False, **given)
-    assert cut.batch < 18 and cut.bytes <= alone.bytes and cut.loads > 1
+    assert cut.batch < 6 and cut.bytes <= alone.bytes and cut.loads > 1
     ds = sweep(axes, seeds=3, memory=alone.bytes / 2**30)
     xr.testing.assert_allclose(grid, ds, rtol=2e-6, atol=1e-6)
 

@@ -84,16 +84,16 @@ class VerticalData(NamedTuple):
         """The mesh axis that shards the parties: none, as a run's parties share a device."""
         return None
 
-    def lanes(self, algorithm: Any, paths: tuple[str, ...]) -> tuple[str, int, int]:
-        """Return how a sweep over those fields should hold its lanes (see `lanes.Shape.mode`), how many of them at once
-        suit the engine, and how many parameters a lane has.
+    def lanes(self, algorithm: Any, paths: tuple[str, ...]) -> tuple[str, int]:
+        """Return how a sweep over those fields should hold its lanes (see `lanes.Shape.mode`), and how many points at
+        once suit the engine.
 
         Step sizes and penalties on dense blocks share one schedule and its rows, on a last axis. Other lanes go one by
         one: with schedules or seeds of their own nothing is shared, and a batch would only be slower on a CPU.
         """
         shared = {"lr", "objective.l2"}.issuperset(paths) and not isinstance(self.train.blocks, Sparse)
         last = shared and hasattr(algorithm, "message")  # the literal SAGA table has no lanes
-        return ("last", LANES, self.train.num_features) if last else ("one", 1, self.train.num_features)
+        return ("last", LANES) if last else ("one", 1)
 
     def default_scheduler(self) -> Synchronous:
         """Return what runs when no scheduler is given."""
