@@ -1,19 +1,17 @@
-"""A sweep before and after it is played: checked and placed, and its records labelled."""
+"""A sweep before it is played: checked and placed."""
 
 import json
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import xarray as xr
 
 from jaxfed import axes as ax
 from jaxfed import checks, core, fingerprint, loads, parallel, runner, shelf
 from jaxfed.comparing import seed_numbers
 from jaxfed.lanes import Settings, Shape
-from jaxfed.loads import Block, Job
+from jaxfed.loads import Job
 from jaxfed.types import Timetable
 
 LOADS = 8  # what a long sweep is cut into, so that a kill, Ctrl-C or a look at the bar waits for no more than that
@@ -206,59 +204,3 @@ def _within_memory(job: Job, memory: float | None, batch: int | None) -> Job:
         job = job._replace(shape=smaller)
         need = loads.bytes_of(job)
     return job
-
-
-def label(whole: Sweep, found: Sequence[tuple[Block, dict[str, np.ndarray]]]) -> xr.Dataset:
-    """Return the Dataset of the loads that are there: dims (axes..., seed, round, ...)."""
-    job, tables, stops = whole.job, whole.timetables, whole.timetables[0].stops
-    grid = tuple(len(axis.values) for axis in whole.axes)
-    outer = (*(axis.dim for axis in whole.axes), "seed")
-    variables: dict[str, Any] = {}
-    missing = np.ones((job.num_points, job.num_seeds), bool)
-    for name in found[0][1]:
-        like = found[0][1][name]
-        full = np.empty((job.num_points, job.num_seeds, *like.shape[1:]), like.dtype)
-        for block, records in found:
-            at = block.seeds[:, :, None], block.points[:, None, :]
-            full[at[1], at[0]] = records[name].reshape(*np.broadcast_shapes(at[0].shape, at[1].shape), *like.shape[1:])
-            missing[at[1], at[0]] = False
-        if missing.any():
-            full = full.astype(np.result_type(full, np.float32))
-            full[missing] = np.nan
-        axes = ("round", *whole.dims.get(name, ()))
-        if "client" in axes:
-            full = np.take(full, np.arange(whole.data.train.num_clients), 2 + axes.index("client"))
-        variables[name] = ((*outer, *axes), full.reshape(*grid, *full.shape[1:]))
-    columns = [[table.columns(stop) for stop in stops] for table in tables]
-    for name in columns[0][0]:
-        value = np.array([[record[name] for record in rows] for rows in columns])[:, None]
-        value = np.broadcast_to(value, (job.num_points, job.num_seeds, len(stops)))
-        variables[name] = ((*outer, "round"), value.reshape(*grid, *value.shape[1:]))
-    time = variables.pop("time")
-    alike = np.asarray(time[1]).reshape(-1, len(stops))
-    same = (alike == alike[0])[~np.isnan(alike).any(1)].all() and not np.isnan(alike[0]).any()
-    coords = whole.coords | {"seed": whole.seeds, "round": tables[0].rounds} | _coords(whole)
-    coords["time"] = ("round", alike[0]) if same else time
-    ds = xr.Dataset(variables, coords, whole.attrs)
-    if whole.run_seeds is not None:
-        ds["run_seed"] = (outer, whole.run_seeds.reshape(*grid, job.num_seeds))
-    return ds
-
-
-def _coords(whole: Sweep) -> dict[str, Any]:
-    """Return the coordinates of the data; the clients' sizes have the dimension of an axis "data" too."""
-    coords = dict(whole.data.coords())
-    for axis in whole.axes:
-        if ax.DATA in axis.paths:
-            each = [row[axis.paths.index(ax.DATA)].coords() for row in axis.values]
-            sizes = {name for name in coords if name.endswith("_size")}
-            coords |= {n: ((axis.dim, "client"), np.stack([held[n][1] for held in each])) for n in sizes}
-    return coords
-
-
-def warn_if_diverged(whole: Sweep, ds: xr.Dataset) -> None:
-    """Warn of lanes that are not finite at their end."""
-    last = np.asarray(ds["finite"].isel(round=-1).values, float)
-    if count := int((last == 0).sum()):
-        warnings.warn(f"diverged: {count} of {last.size} lanes are not finite at the end (see `finite`); "
-                      f"{whole.advice()}", stacklevel=3)  # fmt: skip

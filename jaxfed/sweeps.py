@@ -19,7 +19,8 @@ from jaxfed.axes import sample as sample
 from jaxfed.comparing import compare as compare
 from jaxfed.loads import Block, Estimate, Job
 from jaxfed.progress import Pace, progress_bar
-from jaxfed.sweep_setup import Sweep, label, prepare, warn_if_diverged
+from jaxfed.sweep_labels import label, warn_if_diverged
+from jaxfed.sweep_setup import Sweep, prepare
 from jaxfed.types import Measure
 
 
