@@ -94,6 +94,16 @@ def shape_of(
     return Shape(mode, points, seeds, 1, devices, own_keys)
 
 
+def smaller(shape: Shape, keep_lanes: bool = False) -> Shape | None:
+    """Return a shape that needs less memory: fewer batches in a load, then fewer lanes in a batch. None: it can't."""
+    if shape.batches > 1:
+        return shape._replace(batches=shape.batches // 2)
+    if keep_lanes or shape.lanes == 1:
+        return None
+    field = "seeds" if shape.seeds > 1 else "points"
+    return shape._replace(**{field: -(-getattr(shape, field) // 2)})
+
+
 class Estimate(NamedTuple):
     """What a sweep will need: lanes, those in one batch, calls of the device (loads), bytes on each device at once
     and seconds (None where they were not measured)."""

@@ -191,16 +191,10 @@ def _within_memory(job: Job, memory: float | None, batch: int | None) -> Job:
     job = job._replace(shape=job.shape._replace(batches=max(whole, 1)))
     need = loads.bytes_of(job)
     while need > limit:
-        points, seeds, batches = job.shape.points, job.shape.seeds, job.shape.batches
-        if batches > 1:
-            smaller = job.shape._replace(batches=batches // 2)
-        elif batch is None and seeds > 1:
-            smaller = job.shape._replace(seeds=-(-seeds // 2))
-        elif batch is None and points > 1:
-            smaller = job.shape._replace(points=-(-points // 2))
-        else:
+        shape = loads.smaller(job.shape, keep_lanes=batch is not None)
+        if shape is None:
             checks.fail("memory", f"{limit / 2**30:.3g} GiB", f"at least {need / 2**30:.3g} GiB for a batch of "
                         f"{job.shape.lanes} lanes")  # fmt: skip
-        job = job._replace(shape=smaller)
+        job = job._replace(shape=shape)
         need = loads.bytes_of(job)
     return job

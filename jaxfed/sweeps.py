@@ -75,17 +75,43 @@ def sweep(
     """
     options = (test, validation, scheduler, num_rounds, every, measures, independent, batch, memory, mesh, group, out)
     whole = prepare(seed, algorithm, data, axes, seeds, *options)
-    job, held = whole.job, whole.held
+    held = whole.held
     if (ds := held.finished()) is not None:
         return ds
-    held.begin(job.shape)
+    with interrupts.deferred(preemption=out is not None) as interrupted:
+        while True:
+            held.begin(whole.job.shape)
+            try:
+                todo = _play_all(whole, progress, interrupted)
+                break
+            except jax.errors.JaxRuntimeError as error:  # an accelerator's; a CPU's process would be killed
+                had, shape = whole.job.shape, loads.smaller(whole.job.shape)
+                if "RESOURCE_EXHAUSTED" not in str(error) or shape is None or 0 in held:
+                    raise
+                sizes = [f"{s.lanes} lanes in a batch and {s.batches} batches in a load" for s in (had, shape)]
+                warnings.warn(f"out of memory with {sizes[0]}; going on with {sizes[1]}", stacklevel=2)
+                whole = whole._replace(job=whole.job._replace(shape=shape))
+    if interrupted.preempted:
+        raise interrupts.Preempted
+    found = [(block, held.get(i)) for i, block in enumerate(todo) if i in held]
+    if not found:
+        raise KeyboardInterrupt("no lane is finished")
+    if len(found) < len(todo):
+        warnings.warn(f"interrupted: {len(found)} of {len(todo)} loads are finished; the others are nan", stacklevel=2)
+    ds = label(whole, found)
+    warn_if_diverged(whole, ds)
+    if len(found) == len(todo):
+        held.finish(ds)
+    return ds
+
+
+def _play_all(whole: Sweep, progress: bool | None, interrupted: interrupts.Event) -> list[Block]:
+    """Play the loads that are not there yet, until Ctrl-C; return all loads."""
+    job, held, table = whole.job, whole.held, whole.timetables[0]
     todo = loads.blocks(job.shape, job.num_points, job.num_seeds)
-    total = (whole.timetables[0].stops[-1] - whole.timetables[0].stops[0]) * len(todo)
-    done = sum(i in held for i in range(len(todo))) * total // len(todo)
-    with (
-        interrupts.deferred(preemption=out is not None) as interrupted,
-        progress_bar(progress, total, done) as bar,
-    ):
+    rounds = table.stops[-1] - table.stops[0]
+    done = sum(i in held for i in range(len(todo)))
+    with progress_bar(progress, rounds * len(todo), rounds * done) as bar:
         pace = Pace(None)
         for i, block in enumerate(todo):
             if i in held:
@@ -95,18 +121,7 @@ def sweep(
             if records is None:
                 break
             held.put(i, records)
-    if interrupted.is_set() and getattr(interrupted, "preempted", False):
-        raise interrupts.Preempted
-    found = [held.get(i) for i in range(len(todo)) if i in held]
-    if not found:
-        raise KeyboardInterrupt("no lane is finished")
-    if len(found) < len(todo):
-        warnings.warn(f"interrupted: {len(found)} of {len(todo)} loads are finished; the others are nan", stacklevel=2)
-    ds = label(whole, [(block, held.get(i)) for i, block in enumerate(todo) if i in held])
-    warn_if_diverged(whole, ds)
-    if len(found) == len(todo):
-        held.finish(ds)
-    return ds
+    return todo
 
 
 def estimate(seed: int, algorithm: Any, data: Any, *, measure_time: bool = True, **given: Any) -> Estimate:

@@ -309,6 +309,22 @@ def test_memory_cuts_batches(grid):
     xr.testing.assert_allclose(grid, ds, rtol=2e-6, atol=1e-6)
 
 
+def test_out_of_memory_makes_smaller_batches(grid, monkeypatch):
+    """As on an accelerator: the device refuses batches of more than two lanes."""
+    play = lanes.compiled_play
+
+    def refuse(mesh, shape, *rest):
+        if shape.lanes * shape.batches > 2:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate")
+        return play(mesh, shape, *rest)
+
+    refuse.lower = play.lower
+    monkeypatch.setattr(lanes, "compiled_play", refuse)
+    with pytest.warns(UserWarning, match="out of memory with 6 lanes in a batch .*; going on with 3 lanes"):
+        ds = sweep({"alpha": ALPHAS, "lr": RATES}, seeds=3)
+    xr.testing.assert_allclose(grid, ds, rtol=2e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("points, seeds, most, devices", [(7, 3, 4, 1), (2, 9, 8, 2), (1, 1, 5, 2), (11, 20, 64, 3)])
 def test_blocks_cover_every_lane(points, seeds, most, devices):
     class Fake:
