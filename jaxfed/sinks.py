@@ -1,7 +1,7 @@
 """Where a run's figures also go while it runs: TensorBoard, Weights & Biases, or whatever has `record`.
 
 A sink is an object with `record(round, {name: float})`. `run(sinks=...)` calls it once for each record, between two
-calls of the device. Both packages are optional: `pip install jaxfed[track]`.
+calls of the device. Both packages are optional: `pip install -e ".[track]"`.
 """
 
 import os
@@ -98,7 +98,7 @@ def _package(name: str, what: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        wanted = f"wanted it installed for {what}: pip install jaxfed[track]"
+        wanted = f'wanted it installed for {what}: pip install -e ".[track]"'
         raise ModuleNotFoundError(f"sinks: got no package {name}, {wanted}", name=name) from error
 
 

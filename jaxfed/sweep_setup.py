@@ -86,7 +86,7 @@ def prepare(
     recorded = (*data.default_measures(), *(measures or ()))
     checks.measures(measures or ())
     taken = {"time", "finite", "round", *data.coords(), *timetables[0].columns(timetables[0].stops[0]), *paths, "seed"}
-    lengths = {name: len(held) for name, held in placed.coords().items() if isinstance(held, np.ndarray)}
+    lengths = {name: len(x) for name, x in placed.coords().items() if isinstance(x, np.ndarray)}
     dims = core.record_dims(jax.random.key(0), base[0], placed, recorded, taken, lengths)
     if plain_mesh is not None and any(not m.per_device for m in recorded):
         checks.fail("measures", "one that sees all clients", "per_device ones, on a mesh that shards the clients")

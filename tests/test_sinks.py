@@ -143,4 +143,4 @@ def test_a_missing_package_is_said_before_the_run(option, package, monkeypatch, 
     monkeypatch.setattr(jf, "run", lambda *_, **__: pytest.fail("it ran"))
     assert main([*LINE.split(), option, "x"]) == 2
     err = capsys.readouterr().err
-    assert f"sinks: got no package {package}, wanted it installed" in err and "pip install jaxfed[track]" in err
+    assert f"sinks: got no package {package}, wanted it installed" in err and 'pip install -e ".[track]"' in err

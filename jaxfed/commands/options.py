@@ -203,7 +203,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Track:
-    """Where the figures of each record also go while the run goes on (pip install jaxfed[track])."""
+    """Where the figures of each record also go while the run goes on (pip install -e ".[track]")."""
 
     tensorboard: Annotated[str | None, maybe("FOLDER", "not there")] = None
     """Folder for TensorBoard."""
