@@ -1,0 +1,1 @@
+"""Experiments that test the papers' claims: each module has PARTS, functions of a size that return claims and data."""
