@@ -1,7 +1,8 @@
 """Models: a network, a pointwise loss, and an l2 penalty.
 
 A network is a flax.linen module or any pure pair `(init, apply)` with `init(key, x) -> params` and
-`apply(params, x) -> outputs`; x is [b, ...]. Networks and losses are static: they compile in. `l2` is traced.
+`apply(params, x) -> outputs`; x is [b, ...]. Networks and losses are static: they compile in. `l2` is traced, but None
+(no penalty) compiles to nothing.
 """
 
 from collections.abc import Callable
@@ -32,12 +33,12 @@ class Model(PyTreeNode):
     """What the clients fit: f(w) = mean over rows of loss(net(w, x), y) + l2 / 2 |w|^2.
 
     Fields: `net` (flax module, or a pair of pure functions), `loss` (a name in `losses.LOSSES`), `l2` (traced; covers
-    weights and biases).
+    weights and biases; None: no penalty, and no time for it).
     """
 
     net: Any = field(pytree_node=False)
     loss: str = field(pytree_node=False, default="softmax_cross_entropy")
-    l2: Any = 0.0
+    l2: Any = None
 
     @property
     def linear(self) -> bool:
@@ -99,11 +100,12 @@ class Model(PyTreeNode):
         """Return l2 / 2 |params|^2; for a mixture of outputs, that of the mixed parameters."""
         if isinstance(params, Mixture):
             params = trees.lerp(params.shared, params.local, params.weight)
-        return self.l2 / 2 * trees.dot(params, params)
+        return jnp.zeros(()) if self.l2 is None else self.l2 / 2 * trees.dot(params, params)
 
     def objective(self, params: Params, x: Array, y: Array, weight: Array | None = None) -> Array:
         """Return f at params on rows x [b, ...], y [b]; `weight` [b] weighs (or masks) rows."""
-        return mean(self.losses(self.outputs(params, x), y), weight) + self.penalty(params)
+        loss = mean(self.losses(self.outputs(params, x), y), weight)
+        return loss if self.l2 is None else loss + self.penalty(params)
 
 
 def mean(values: Array, weight: Array | None) -> Array:
@@ -163,21 +165,21 @@ class Mlp(nn.Module):
         return Dense(self.num_outputs)(x)
 
 
-def logistic_regression(num_classes: int, l2: float = 0.0) -> Model:
+def logistic_regression(num_classes: int, l2: float | None = None) -> Model:
     """Multinomial logistic regression with a bias, starting at zero."""
     return Model(Linear(num_classes), l2=l2)
 
 
-def linear_regression(l2: float = 0.0, loss: str = "half_squared") -> Model:
+def linear_regression(l2: float | None = None, loss: str = "half_squared") -> Model:
     """Least squares with a bias, starting at zero; or another loss of one output ("logistic", "squared_hinge")."""
     return Model(Linear(1), loss=loss, l2=l2)
 
 
-def mlp(num_classes: int, hidden: tuple[int, ...] = (200, 200), l2: float = 0.0) -> Model:
+def mlp(num_classes: int, hidden: tuple[int, ...] = (200, 200), l2: float | None = None) -> Model:
     """A multilayer perceptron with ReLU, by default the 2 x 200 of the FedAvg and APFL papers."""
     return Model(Mlp(num_classes, tuple(hidden)), l2=l2)
 
 
-def cnn(num_classes: int, l2: float = 0.0) -> Model:
+def cnn(num_classes: int, l2: float | None = None) -> Model:
     """5x5 convolutions with 32 and 64 channels, each with a 2x2 max-pool, and a dense layer of 512 (McMahan et al.)."""
     return Model(Cnn(num_classes), l2=l2)

@@ -5,6 +5,7 @@ set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 python="$(bash "$here/setup.sh" dev)"
 cd "$here/.."
+unset PYTHONDONTWRITEBYTECODE # where it is set, every process of the tests would compile jax's modules anew: 4 s each
 "$python" -m ruff check .
 "$python" -m pyright
 exec "$python" -m pytest "$@"

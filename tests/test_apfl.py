@@ -135,6 +135,19 @@ def test_fast_form_equals_the_plain_form(loss):
             support.assert_trees(fast[3], plain[3], atol=10 * tolerance)
 
 
+@pytest.mark.parametrize("alpha_every", ["round", "step"])
+def test_no_penalty_is_a_penalty_of_zero(x64, alpha_every):
+    model = jf.models.logistic_regression(support.CLASSES)
+    assert model.l2 is None
+    made = dict(lr=0.3, alpha=jnp.array(ALPHA), adaptive=True, alpha_every=alpha_every, **DRAWN)
+    data = support.client_data(support.clients())
+    for form in ("auto", "plain"):
+        without, zero = (
+            list(support.play(jf.APFL(m, form=form, **made), data))[-1][2] for m in (model, model.replace(l2=0.0))
+        )
+        support.assert_trees(without, zero, atol=1e-12)
+
+
 def test_mixture_is_evaluated_with_the_servers_or_the_clients_own_w(x64):
     rows, (model, oracle) = support.clients(), support.models("softmax")
     x = support.clients(9)[1][0]

@@ -99,21 +99,22 @@ def partition(data: o.Data) -> Any:
 def model(net: o.Net, arrays: Arrays) -> Model:
     """Return the model for a data set; ValueError where the two don't go together."""
     real_targets, row = arrays.num_classes == 0, arrays.x.shape[1:]
+    l2 = net.l2 or None  # without a penalty no time goes into one
     if real_targets and net.model == "logistic":
         checks.fail("model", "'logistic' for real targets", "'linear', 'mlp' or 'cnn'")
     if net.model == "linear":
         if not real_targets:
             checks.fail("model", "'linear' for classes", "'logistic', 'mlp' or 'cnn'")
-        return models.linear_regression(l2=net.l2)
+        return models.linear_regression(l2=l2)
     if net.model == "cnn" and len(row) != 3:
         checks.fail("model", f"'cnn' for rows of shape {row}", "images [height, width, channels]")
     outputs = arrays.num_classes or 1
     if net.model == "mlp":
         for width in net.hidden:
             checks.whole("hidden", width, 1)
-        made = models.mlp(outputs, net.hidden, l2=net.l2)
+        made = models.mlp(outputs, net.hidden, l2=l2)
     else:
-        made = (models.cnn if net.model == "cnn" else models.logistic_regression)(outputs, l2=net.l2)
+        made = (models.cnn if net.model == "cnn" else models.logistic_regression)(outputs, l2=l2)
     return made.replace(loss="half_squared") if real_targets else made
 
 

@@ -147,9 +147,10 @@ def settings(algorithm: Any, data: Any) -> None:
     if not hasattr(algorithm.model, "objective"):
         fail("model", type(algorithm.model).__name__, "a jaxfed.Model: Model(net), or one of jaxfed.models")
     one_of("model.loss", algorithm.model.loss, list(LOSSES))
-    numbers("model.l2", algorithm.model.l2, 0)
-    if np.shape(algorithm.model.l2):
-        fail("model.l2", f"shape {np.shape(algorithm.model.l2)}", "one number")
+    if algorithm.model.l2 is not None:
+        numbers("model.l2", algorithm.model.l2, 0)
+        if np.shape(algorithm.model.l2):
+            fail("model.l2", f"shape {np.shape(algorithm.model.l2)}", "one number")
     if hasattr(algorithm, "alpha"):
         numbers("alpha", algorithm.alpha, 0, 1)
         if np.shape(algorithm.alpha) not in ((), (train.num_clients,)):

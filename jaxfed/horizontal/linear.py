@@ -33,6 +33,16 @@ def apfl_steps(algorithm, rates, w, v, alpha, key, view):
         both = jnp.stack([jnp.asarray(for_w, alpha.dtype), jnp.asarray(for_v, alpha.dtype)])
         return both.reshape(2, *[1] * (ndim - 1))
 
+    def penalty(u, alpha):  # l2's part of the slope in alpha
+        if model.l2 is None:
+            return 0
+        w, v = trees.map(lambda a: a[0], u), trees.map(lambda a: a[1], u)
+        return model.l2 * trees.dot(trees.sub(v, w), trees.lerp(w, v, alpha))
+
+    # Where alpha moves in a round's first step only, that step's u is known here. A branch of the step that reads u
+    # would make XLA copy it in every step.
+    first = penalty(stacked, alpha) if algorithm.adaptive and algorithm.alpha_every == "round" else None
+
     def step(carry, x, y, weight, s):
         u, alpha, slope = carry
         z, pull = jax.vjp(lambda u: apply(u, x), trees.map(lambda a: a.reshape(-1, *a.shape[2:]), u))
@@ -42,6 +52,8 @@ def apfl_steps(algorithm, rates, w, v, alpha, key, view):
         (move,) = pull(jnp.concatenate([scaled[0], scaled[1]], axis=-1).astype(z.dtype))
 
         def descend(u, move):  # in one pass: the data's part, and l2's, which pulls w by w and v by alpha vbar
+            if model.l2 is None:
+                return (u - move.reshape(u.shape)).astype(u.dtype)
             decay = pair(rates.w, rates.v * alpha * alpha, u.ndim) * u
             cross = pair(0, rates.v * alpha * (1 - alpha), u.ndim) * u[:1]
             return (u - move.reshape(u.shape) - model.l2 * (decay + cross)).astype(u.dtype)
@@ -49,12 +61,8 @@ def apfl_steps(algorithm, rates, w, v, alpha, key, view):
         new = trees.map(descend, u, move)
         if not algorithm.adaptive:
             return new, alpha, slope
-
-        def slope_now():
-            w, v = trees.map(lambda a: a[0], u), trees.map(lambda a: a[1], u)
-            penalty = model.l2 * trees.dot(trees.sub(v, w), trees.lerp(w, v, alpha))
-            return jnp.vdot(z_v - z_w, r[1]) + penalty + 2 * algorithm.alpha_l2 * alpha
-
+        now = penalty(u, alpha) if first is None else first
+        slope_now = lambda: jnp.vdot(z_v - z_w, r[1]) + now + 2 * algorithm.alpha_l2 * alpha  # noqa: E731
         return new, *move_alpha(algorithm, rates, alpha, slope, slope_now, s)
 
     u, alpha, slope = run_steps(algorithm, step, (stacked, alpha, jnp.zeros_like(alpha)), key, view)
