@@ -135,8 +135,8 @@ def curvature(model: Any, data: Any) -> Curvature:
     """Return bounds of the curvature of every client's objective for a linear model and ClientData.
 
     The Hessian is X^T diag(loss'') X / n_i + l2 I over rows with a one for the bias, so it lies between the loss's
-    least and greatest second derivative (`CURVATURES`) times an extreme eigenvalue of the Gram matrix, plus l2. Bounds hold
-    for all w. Raises ValueError for a model that is not linear.
+    least and greatest second derivative (`CURVATURES`) times an extreme eigenvalue of the Gram matrix, plus l2.
+    Bounds hold for all w. Raises ValueError for a model that is not linear.
     """
     if not model.linear:
         fail("model.net", type(model.net).__name__, "a linear one (for others: at_points)")
@@ -186,6 +186,7 @@ def at_points(model: Any, data: Any, points: Any, *, optima: Any = None, weights
         fail("points", f"{flat.shape[1]} parameters", f"at most {MOST_PARAMETERS}")
     whole("points", len(flat), 1)
     share = jnp.asarray(_shares(weights, data.num_clients))
+    data = jax.tree.map(jnp.asarray, data)
 
     def client(w, i):
         view = data.view(i)
