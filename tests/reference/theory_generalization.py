@@ -31,7 +31,7 @@ def project(h, radius):
     return h if size <= radius else h * (radius / size)
 
 
-def fit_in_ball(x, y, radius, steps=20_000):
+def fit_in_ball(x, y, radius, steps=5_000):
     """argmin over ||h|| <= radius of mean (x h - y)^2, by projected gradient steps."""
     step = 1 / np.linalg.eigvalsh(x.T @ x / len(x))[-1]
     h = np.zeros(x.shape[1])
