@@ -133,7 +133,7 @@ def moves(
 def nears_one(
     smoke: bool = False, seed: int = 0, *, size: Size | None = None, best_alpha: Any = generalization.best_alpha
 ) -> Found:
-    """The paper says that alpha* nears 1 for many local rows, and for laws far apart. G lambda_H(S_i) never vanishes."""
+    """The paper says that alpha* nears 1 for many local rows and laws far apart; but G lambda_H(S_i) never vanishes."""
     got = measure(smoke, seed, size, best_alpha)
     best, star = _optima(got, seed)
     claims = []

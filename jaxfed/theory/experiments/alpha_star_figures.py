@@ -37,7 +37,9 @@ def moves(ds: xr.Dataset) -> Any:
 
 def regret(ds: xr.Dataset) -> Any:
     """Risk lost by alpha* along each factor, and what the better of the two ends would lose or gain."""
-    figure, axes = _panels(ds, "The risk that alpha* loses against the best alpha")
+    figure, axes = _panels(
+        ds, "alpha* loses little, but for laws far apart, little noise, many local rows or a wide ball"
+    )
     for factor, ax in axes.items():
         part = ds.isel(setting=np.flatnonzero(ds.factor == factor))
         for i, share in enumerate(ds.share.values):
