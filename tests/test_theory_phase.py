@@ -26,9 +26,9 @@ BROKEN = {
     "phase-little-data": "training rows",
     "phase-local-catches-up": "training rows",
     "phase-learned-catches-up": "alpha is not learned",
-    "phase-global-worsens": "no drift, server's model deployed",
-    "phase-scaffold-worsens": "no control variates",
-    "phase-personal-improves": "no drift, server's model deployed",
+    "phase-global-worsens": "other algorithms",
+    "phase-scaffold-worsens": "other algorithms",
+    "phase-personal-improves": "other algorithms",
 }
 
 
@@ -73,8 +73,7 @@ def broken():
         "training rows": phase.gains(size=SIZE, federation=training_rows),
         "mirrored": phase.gains(size=SIZE, federation=mirrored),
         "alpha is not learned": phase.gains(size=SIZE, algorithm=fixed),
-        "no drift, server's model deployed": phase.diversity(size=SIZE, algorithm=Impersonal),
-        "no control variates": phase.diversity(size=SIZE, scaffold=jf.FedAvg),
+        "other algorithms": phase.diversity(size=SIZE, algorithm=Impersonal, scaffold=jf.FedAvg),
     }
     return {way: verdicts(one) for way, one in made.items()}
 
@@ -114,16 +113,17 @@ def test_digits_have_the_classes_they_say():
 
 
 def test_play_is_what_run_gives():
-    """The compiled function against `jf.run` with the same seed: FedAvg, APFL with a fixed and with a learned alpha."""
+    """The compiled function against `jf.run` with the same seed: FedAvg, a fixed alpha, a learned one."""
     data = phase_runs.gaussians(SIZE, 0, synthetic.label_skewed_gaussians)[0]
     own = partial(jf.APFL, jf.models.logistic_regression(8), lr=0.1, adaptive=True, batch_size=10)
-    points = [own(alpha=a, alpha_lr=r) for a, r in ((0.0, 0.0), (0.5, 0.0), (0.5, 0.1))]
+    points = [own(alpha=a, alpha_lr=r) for a, r in 2 * ((0.0, 0.0), (0.5, 0.0), (0.5, 0.1))]  # six, as in `gains`
     loss, accuracy = phase_runs.play(points, data, SIZE._replace(num_rounds=7), 0)
     number = phase_runs.numbers(SIZE, 0)[1]
-    for j, algorithm in enumerate(points):
-        ds = jf.run(number, algorithm, data[6 + 4].train, test=data[6 + 4].test, num_rounds=7, every=7).dataset
+    for j, algorithm in enumerate(points[:3]):
+        one = data[6 + 4]  # the second replicate at skew 0.95 with 20 rows
+        ds = jf.run(number, algorithm, one.train, test=one.test, num_rounds=7, every=7).dataset
         last = ds.isel(round=-1).mean("client")
-        np.testing.assert_allclose(loss[1, 4, j], last.personal_test_loss, rtol=1e-4)
+        np.testing.assert_allclose(loss[1, 4, [j, j + 3]], last.personal_test_loss, rtol=1e-4)
         np.testing.assert_allclose(accuracy[1, 4, j], last.personal_test_accuracy, atol=2e-3)
         if j == 0:
             np.testing.assert_allclose(loss[1, 4, j], last.server_test_loss, rtol=1e-5)  # alpha 0 is FedAvg

@@ -163,7 +163,7 @@ def _spearman(values: xr.DataArray, dim: str, against: np.ndarray) -> xr.DataArr
     """Return Spearman's rank correlation along a dimension with numbers given for its places."""
     from scipy import stats
 
-    rho = lambda row: stats.spearmanr(row, against).statistic  # noqa: E731
+    rho = lambda row: stats.spearmanr(row, against)[0]  # noqa: E731
     return xr.apply_ufunc(rho, values, input_core_dims=[[dim]], vectorize=True)
 
 

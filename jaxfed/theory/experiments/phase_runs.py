@@ -31,15 +31,16 @@ def gaussians(size: Any, seed: int, federation: Callable) -> tuple[list[FedData]
     total = most + size.test_rows
     options = dict(separation=2.0, sizes=total, test_fraction=size.test_rows / total)
     drawn = [federation(probs, size.features, seed=k, **options) for k in numbers(size, seed) for probs in laws]
-    pools = [
-        [np.concatenate([client[i] for one in drawn for client in getattr(one, part)]) for i in (0, 1)]
+    x, y, x_test, y_test = (
+        np.concatenate([client[i] for one in drawn for client in getattr(one, part)])
         for part in ("train", "test")
-    ]
+        for i in (0, 1)
+    )
     data = []
     for first in np.arange(len(drawn) * n).reshape(len(drawn), n, 1):
-        test = jf.ClientData.from_table(*pools[1], first * size.test_rows + np.arange(size.test_rows))
+        test = jf.ClientData.from_table(x_test, y_test, first * size.test_rows + np.arange(size.test_rows))
         for m in size.rows:
-            data.append(FedData(jf.ClientData.from_table(*pools[0], first * most + np.arange(m)), test))
+            data.append(FedData(jf.ClientData.from_table(x, y, first * most + np.arange(m)), test))
     return data, distances(laws)
 
 
