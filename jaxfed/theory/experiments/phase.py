@@ -60,18 +60,14 @@ def gains(
     size: Size | None = None,
     algorithm: Any = jf.APFL,
     federation: Callable = synthetic.label_skewed_gaussians,
-    part: str = "test",
 ) -> Found:
-    """Return the claims on APFL against FedAvg and against local training, and the phase diagram's data.
-
-    `part`: the rows whose loss is the risk.
-    """
+    """Return the claims on APFL against FedAvg and against local training, and the phase diagram's data."""
     size = size or (SMOKE if smoke else FULL)
     own = partial(algorithm, jf.models.logistic_regression(size.clients), lr=LR, adaptive=True, batch_size=10)
     # alpha that is learned with rate 0 is fixed, so one program plays them all
     mixing = [*[own(alpha=w, alpha_lr=0.0) for w in WEIGHTS], own(alpha=0.5, alpha_lr=LR)]
     data, divergence = phase_runs.gaussians(size, seed, federation)
-    loss, accuracy = phase_runs.play(mixing, data, size, seed, part)
+    loss, accuracy = phase_runs.play(mixing, data, size, seed)
     shape = (size.replicates, len(size.skews), len(size.rows), len(mixing))
     dims = ("replicate", "skew", "rows", "weight")
     found = xr.Dataset(
@@ -141,7 +137,8 @@ def diversity(
         {"loss": (("algorithm", "replicate", "classes"), np.stack(list(losses.values())))},
         {"algorithm": list(losses), "classes": list(size.classes)},
     ).assign_coords(divergence=("classes", divergence))
-    slopes = {name: of_mean(_slope(values, divergence) / values[:, 0]) for name, values in losses.items()}
+    least = int(divergence.argmin())
+    slopes = {name: of_mean(_slope(values, divergence) / values[:, least]) for name, values in losses.items()}
     statistic = "slope of the clients' mean test loss in ||Dbar - D_i||_1, over the loss at the least distance (digits)"
     worse, better = at_least(MATERIAL), at_most(-MATERIAL)
     claims = (
@@ -166,7 +163,7 @@ def _spearman(values: xr.DataArray, dim: str, against: np.ndarray) -> xr.DataArr
     """Return Spearman's rank correlation along a dimension with numbers given for its places."""
     from scipy import stats
 
-    rho = lambda row: stats.spearmanr(row, against).statistic  # noqa: E731
+    rho = lambda row: stats.spearmanr(row, against)[0]  # noqa: E731
     return xr.apply_ufunc(rho, values, input_core_dims=[[dim]], vectorize=True)
 
 

@@ -91,7 +91,8 @@ def diversity(found: xr.Dataset) -> Any:
     for place, k in zip(found.divergence.values, found.classes.values, strict=True):
         ax.annotate(f"{k}", (place, 1.0), xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=7)
     ax.set(xlabel=DISTANCE, ylabel="test loss, nats (mean of clients; band: sd)")
-    ax.set_title("As clients' digits differ more, personal models gain and global ones lose\n(top: classes per client)",
+    ax.set_title("As clients' digits differ more, FedAvg's model loses, SCAFFOLD's does not,\n"
+                 "and personal models gain (top: classes per client)",
                  fontsize=10, pad=14)  # fmt: skip
     ax.legend(frameon=False, fontsize="small")
     return ax.figure

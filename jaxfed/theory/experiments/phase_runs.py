@@ -31,15 +31,16 @@ def gaussians(size: Any, seed: int, federation: Callable) -> tuple[list[FedData]
     total = most + size.test_rows
     options = dict(separation=2.0, sizes=total, test_fraction=size.test_rows / total)
     drawn = [federation(probs, size.features, seed=k, **options) for k in numbers(size, seed) for probs in laws]
-    pools = [
-        [np.concatenate([client[i] for one in drawn for client in getattr(one, part)]) for i in (0, 1)]
+    x, y, x_test, y_test = (
+        np.concatenate([client[i] for one in drawn for client in getattr(one, part)])
         for part in ("train", "test")
-    ]
+        for i in (0, 1)
+    )
     data = []
     for first in np.arange(len(drawn) * n).reshape(len(drawn), n, 1):
-        test = jf.ClientData.from_table(*pools[1], first * size.test_rows + np.arange(size.test_rows))
+        test = jf.ClientData.from_table(x_test, y_test, first * size.test_rows + np.arange(size.test_rows))
         for m in size.rows:
-            data.append(FedData(jf.ClientData.from_table(*pools[0], first * most + np.arange(m)), test))
+            data.append(FedData(jf.ClientData.from_table(x, y, first * most + np.arange(m)), test))
     return data, distances(laws)
 
 
@@ -69,11 +70,11 @@ def numbers(size: Any, seed: int) -> list[int]:
     return np.random.SeedSequence(seed).generate_state(size.replicates).tolist()
 
 
-def play(algorithms: Sequence[Any], data: Sequence[FedData], size: Any, seed: int, part: str = "test") -> np.ndarray:
+def play(algorithms: Sequence[Any], data: Sequence[FedData], size: Any, seed: int) -> np.ndarray:
     """Return (loss, accuracy) [2, replicate, federation of it, algorithm] of the clients' models after the last round.
 
     The algorithms are of one class with equal static fields; the data are in order of replicates, over common pools.
-    Means over the clients that have rows of the part. Within a replicate all see the same random numbers.
+    Means over the clients that have test rows. Within a replicate all see the same random numbers.
     """
     alike = data[0].alike(list(data))
     each = len(data) // size.replicates
@@ -82,28 +83,27 @@ def play(algorithms: Sequence[Any], data: Sequence[FedData], size: Any, seed: in
     most = max(LANES // len(algorithms), 1)
     batch = max(b for b in range(1, most + 1) if len(data) % b == 0)  # a remainder would compile a second body
     tables = stacked([d.tables() for d in alike])
-    found = _play(batch, part, points, alike[0], tables, seeds, np.int32(size.num_rounds))
+    found = _play(batch, points, alike[0], tables, seeds, np.int32(size.num_rounds))
     return np.asarray(found, float).reshape(2, size.replicates, each, len(algorithms))
 
 
-def _play_all(batch: int, part: str, points: Any, shared: FedData, tables: Any, seeds: Any, num_rounds: Any) -> Any:
+def _play_all(batch: int, points: Any, shared: FedData, tables: Any, seeds: Any, num_rounds: Any) -> Any:
     scheduler = shared.default_scheduler()
 
     def lane(algorithm, seed, data):
         key = jax.random.key(seed)
         carry = jf.core.init(key, algorithm, data)
         state = jf.core.advance(key, algorithm, scheduler, data, carry, num_rounds)[0].state
-        rows = data.parts()[part]
 
         def one(i, params):
-            view = rows.view(i)
+            view = data.test.view(i)
             (x, y), weight = view.take(view.rows), view.mask().astype(jnp.result_type(float))
             z = algorithm.model.outputs(params, x)
             right = algorithm.model.correct(z, y).astype(weight.dtype)
             return mean(algorithm.model.losses(z, y), weight), mean(right, weight)
 
-        values = jax.vmap(one)(jnp.arange(rows.rows.shape[0]), algorithm.client_params(state, data))
-        return jnp.stack([mean(v, (rows.size > 0).astype(v.dtype)) for v in values])
+        values = jax.vmap(one)(jnp.arange(data.test.rows.shape[0]), algorithm.client_params(state, data))
+        return jnp.stack([mean(v, (data.test.size > 0).astype(v.dtype)) for v in values])
 
     def federation(table, seed):
         return jax.vmap(lambda algorithm: lane(algorithm, seed, shared.with_tables(table)))(points)
@@ -112,4 +112,4 @@ def _play_all(batch: int, part: str, points: Any, shared: FedData, tables: Any, 
     return jnp.moveaxis(found, -1, 0)
 
 
-_play = jit(_play_all, static_argnums=(0, 1))
+_play = jit(_play_all, static_argnums=(0,))
