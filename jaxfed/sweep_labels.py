@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from jaxfed import axes as ax
 from jaxfed.loads import Block
 from jaxfed.sweep_setup import Sweep
 
@@ -29,7 +28,7 @@ def label(whole: Sweep, found: Sequence[tuple[Block, dict[str, np.ndarray]]]) ->
         if missing.any():
             full = full.astype(np.result_type(full, np.float32))
             full[missing] = np.nan
-        axes = ("round", *whole.dims.get(name, ()))
+        axes = ("round", *whole.shown.get(name, ()))
         if "client" in axes:
             full = np.take(full, np.arange(whole.data.train.num_clients), 2 + axes.index("client"))
         variables[name] = ((*outer, *axes), full.reshape(*grid, *full.shape[1:]))
@@ -41,23 +40,12 @@ def label(whole: Sweep, found: Sequence[tuple[Block, dict[str, np.ndarray]]]) ->
     time = variables.pop("time")
     alike = np.asarray(time[1]).reshape(-1, len(stops))
     same = (alike == alike[0])[~np.isnan(alike).any(1)].all() and not np.isnan(alike[0]).any()
-    coords = whole.coords | {"seed": whole.seeds, "round": tables[0].rounds} | _coords(whole)
+    coords = whole.coords | {"seed": whole.seeds, "round": tables[0].rounds}
     coords["time"] = ("round", alike[0]) if same else time
     ds = xr.Dataset(variables, coords, whole.attrs)
     if whole.run_seeds is not None:
         ds["run_seed"] = (outer, whole.run_seeds.reshape(*grid, job.num_seeds))
     return ds
-
-
-def _coords(whole: Sweep) -> dict[str, Any]:
-    """Return the coordinates of the data; the clients' sizes have the dimension of an axis "data" too."""
-    coords = dict(whole.data.coords())
-    for axis in whole.axes:
-        if ax.DATA in axis.paths:
-            each = [row[axis.paths.index(ax.DATA)].coords() for row in axis.values]
-            sizes = {name for name in coords if name.endswith("_size")}
-            coords |= {n: ((axis.dim, "client"), np.stack([held[n][1] for held in each])) for n in sizes}
-    return coords
 
 
 def warn_if_diverged(whole: Sweep, ds: xr.Dataset) -> None:

@@ -1,7 +1,7 @@
 """A sweep before it is played: checked and placed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +22,8 @@ class Sweep(NamedTuple):
     """A sweep that is checked, and how its results are labelled.
 
     held: where its records are kept (`shelf`). timetables: one for each point, or one for all. run_seeds int [points,
-    seeds]: each lane's, where it has its own.
+    seeds]: each lane's, where it has its own. dims: the axes of what the device records; shown, coords: those of what
+    is kept; shorten: what makes the one of the other for each point, None where all is kept.
     """
 
     job: Job
@@ -33,6 +34,8 @@ class Sweep(NamedTuple):
     seeds: list[int]
     run_seeds: np.ndarray | None
     dims: dict[str, tuple[str, ...]]
+    shown: dict[str, tuple[str, ...]]
+    shorten: list[Callable[[dict], dict]] | None
     coords: dict[str, Any]
     attrs: dict[str, Any]
     advice: Any
@@ -41,7 +44,7 @@ class Sweep(NamedTuple):
 def prepare(
     seed: Any, algorithm: Any, data: Any, axes: Any, seeds: Any, test: Any, validation: Any, scheduler: Any,
     num_rounds: Any, every: Any, measures: Any, independent: bool, batch: int | None, memory: float | None, mesh: Any,
-    group: int | None, out: Any,
+    group: int | None, per_client: bool | None, out: Any,
 ) -> Sweep:  # fmt: skip
     """Return a sweep that is ready to play. Every point passes the checks of a run of its own."""
     checks.is_algorithm("algorithm", algorithm)
@@ -58,6 +61,7 @@ def prepare(
     loads.check_mesh(mesh)
     points = ax.points(parsed)
     points, parsed, data = _with_data(points, parsed, data, test, validation)
+    checks.many_clients("device", per_client, data)
     scheduler = data.default_scheduler() if scheduler is None else scheduler
     ax.check(parsed, algorithm, scheduler)
     plain_mesh = None if mesh is None or mesh.shape.get(parallel.CLIENT, 1) == 1 else mesh
@@ -71,8 +75,9 @@ def prepare(
     held: Any = shelf.Memory()
     if out is not None:
         told = dict(
-            seeds=numbers, independent=independent, batch=batch, mesh=None if mesh is None else dict(mesh.shape)
-        )
+            seeds=numbers, independent=independent, batch=batch, mesh=None if mesh is None else dict(mesh.shape),
+            per_client=str(per_client),
+        )  # fmt: skip
         own_values = {path: [point[path] for point in points] for path in points[0]}
         parts = (algorithm, scheduler, data, timetables[0], None, measures, group)
         held = shelf.open(out, fingerprint.of_run(attrs, *parts) | fingerprint.fingerprint(axes=own_values, **told))
@@ -93,6 +98,7 @@ def prepare(
     dims = core.record_dims(jax.random.key(0), base[0], placed, recorded, taken, lengths)
     if plain_mesh is not None and any(not m.per_device for m in recorded):
         checks.fail("measures", "one that sees all clients", "per_device ones, on a mesh that shards the clients")
+    shorten, shown, kept = zip(*(point.get(ax.DATA, data).summaries(per_client, dims) for point in points), strict=True)
     by_client = tuple(name for name, axis in dims.items() if "client" in axis)
     windows = max(min(len(timetables[0].stops), loads.WINDOWS), 1)
     settings = Settings(*base, placed)
@@ -100,10 +106,24 @@ def prepare(
     job = job if held.shape is not None else _within_memory(job, memory, batch)
     attrs |= data.attributes(first)
     attrs["sweep"] = json.dumps([[axis.dim, list(axis.paths)] for axis in parsed])
-    coords = ax.coordinates(parsed)
+    coords = ax.coordinates(parsed) | (kept[0] if shown[0] != dims else _data_coords(parsed, data))
     run_seeds = None if own is None else own.reshape(len(points), -1)
     advice = data.advice(first)
-    return Sweep(job, held, data, timetables, parsed, numbers, run_seeds, dims, coords, attrs, advice)
+    shortened = list(shorten) if shown[0] != dims else None
+    return Sweep(
+        job, held, data, timetables, parsed, numbers, run_seeds, dims, shown[0], shortened, coords, attrs, advice
+    )
+
+
+def _data_coords(parsed: Sequence[ax.Axis], data: Any) -> dict[str, Any]:
+    """Return the coordinates of the data; the clients' sizes have the dimension of an axis "data" too."""
+    coords = dict(data.coords())
+    for axis in parsed:
+        if ax.DATA in axis.paths:
+            each = [row[axis.paths.index(ax.DATA)].coords() for row in axis.values]
+            sizes = {name for name in coords if name.endswith("_size")}
+            coords |= {n: ((axis.dim, "client"), np.stack([held[n][1] for held in each])) for n in sizes}
+    return coords
 
 
 def _with_data(points: list[dict], parsed: list[ax.Axis], data: Any, test: Any, validation: Any) -> tuple:

@@ -42,6 +42,7 @@ def sweep(
     memory: float | None = None,
     mesh: Mesh | None = None,
     group: int | None = None,
+    per_client: bool | None = None,
     out: str | os.PathLike | None = None,
     progress: bool | None = None,
 ) -> xr.Dataset:
@@ -49,7 +50,7 @@ def sweep(
 
     Args:
       seed, seeds: `seeds=k` runs seed, ..., seed + k - 1; a list of ints is taken as it stands, `seed` then unused.
-      algorithm, data, test, validation, scheduler, num_rounds, every, measures, group: as in `run`.
+      algorithm, data, test, validation, scheduler, num_rounds, every, measures, group, per_client: as in `run`.
       axes: {"alpha": values, "model.l2": values, ("lr", "alpha_lr"): pairs} spans a grid; a list of points
         [{"lr": 0.1, "alpha": 0.5}, ...] (`sample` draws some) is taken as it stands, dimension "point". Paths lead to
         traced fields of the algorithm, of the scheduler ("scheduler.delay"), or are "data": a list or a dict, label to
@@ -73,8 +74,8 @@ def sweep(
 
     Raises ValueError for paths that are not there or not traced, and whatever `run` refuses at any point.
     """
-    options = (test, validation, scheduler, num_rounds, every, measures, independent, batch, memory, mesh, group, out)
-    whole = prepare(seed, algorithm, data, axes, seeds, *options)
+    options = (test, validation, scheduler, num_rounds, every, measures, independent, batch, memory, mesh, group)
+    whole = prepare(seed, algorithm, data, axes, seeds, *options, per_client, out)
     held = whole.held
     if (ds := held.finished()) is not None:
         return ds
@@ -127,7 +128,7 @@ def _play_all(whole: Sweep, progress: bool | None, interrupted: interrupts.Event
 def estimate(seed: int, algorithm: Any, data: Any, *, measure_time: bool = True, **given: Any) -> Estimate:
     """Return what `sweep` with the same arguments would need. Compiles it and, for the time, plays its first rounds."""
     named = ("axes", "seeds", "test", "validation", "scheduler", "num_rounds", "every", "measures", "independent",
-             "batch", "memory", "mesh", "group", "out")  # fmt: skip
+             "batch", "memory", "mesh", "group", "per_client", "out")  # fmt: skip
     options: Any = {"seeds": 1, "independent": False} | {k: v for k, v in given.items() if k != "progress"}
     if unknown := set(options) - set(named):
         raise TypeError(f"estimate: got {sorted(unknown)}, wanted the arguments of sweep")
@@ -180,4 +181,16 @@ def _play(whole: Sweep, block: Block, pace: Pace, bar: Any, interrupted: Any) ->
         joined[name] = joined[name].astype(np.result_type(joined[name], np.float32))
         joined[name][:, 0] = np.nan
     lanes_first = lambda x: np.moveaxis(x, 1, 3).reshape(-1, x.shape[1], *x.shape[4:])  # noqa: E731
-    return {name: lanes_first(value) for name, value in joined.items()}
+    flat = {name: lanes_first(value) for name, value in joined.items()}
+    return flat if whole.shorten is None else _shortened(whole.shorten, block, flat)
+
+
+def _shortened(shorten: Sequence[Any], block: Block, records: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the records of a load with summaries over clients in place of the clients' arrays."""
+    points = np.broadcast_to(block.points[:, None], (*block.seeds.shape, block.points.shape[1])).ravel()
+    rounds = range(len(next(iter(records.values()))[0]))
+    each = [
+        [shorten[point]({name: value[lane, i] for name, value in records.items()}) for i in rounds]
+        for lane, point in enumerate(points)
+    ]
+    return {name: np.array([[record[name] for record in lane] for lane in each]) for name in each[0][0]}

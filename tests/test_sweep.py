@@ -61,6 +61,19 @@ def test_lanes_are_runs(grid):
     assert grid.train_size.values.tolist() == list(SIZES) and grid.seed.values.tolist() == [0, 1, 2]
 
 
+def test_lanes_of_very_many_clients_hold_summaries(grid, monkeypatch, tmp_path):
+    monkeypatch.setattr(jf.horizontal.summaries, "MOST_CLIENTS", len(SIZES) - 1)
+    short = sweep({"alpha": ALPHAS, "lr": RATES}, seeds=3, out=tmp_path)
+    assert "client" not in short.dims and short.sizes["decile"] == 9 and "train_size" not in short.coords
+    same(short.sel(alpha=0.25, lr=0.2, seed=2), one(2, apfl(alpha=0.25, lr=0.2)))
+    best = jf.results.best_point(short, "personal_train_loss")
+    assert best.values == jf.results.best_point(grid, "personal_train_loss").values
+    xr.testing.assert_equal(short, sweep({"alpha": ALPHAS, "lr": RATES}, seeds=3, out=tmp_path))
+    with pytest.raises(ValueError, match="per_client 'None' .here 'True'."):
+        sweep({"alpha": ALPHAS, "lr": RATES}, seeds=3, out=tmp_path, per_client=True)
+    xr.testing.assert_allclose(grid, sweep({"alpha": ALPHAS, "lr": RATES}, seeds=3, per_client=True), rtol=2e-6)
+
+
 def test_the_order_of_axes_and_the_batch_do_not_matter(grid):
     other = sweep({"lr": RATES, "alpha": ALPHAS}, seeds=3)
     xr.testing.assert_allclose(grid, other.transpose(*grid.dims), rtol=2e-6, atol=1e-6)
@@ -148,6 +161,11 @@ def test_heterogeneity_is_an_axis():
         alone = jf.run(1, apfl(lr=0.2), train, num_rounds=4, every=2, progress=False).dataset
         same(ds.sel(data=name, lr=0.2, seed=1), alone)
         np.testing.assert_array_equal(ds.train_size.sel(data=name), train.size)
+    fixed = dict(axes={"data": several}, num_rounds=2, every=2, progress=False, per_client=False)
+    short = jf.sweep(0, apfl(), first, **fixed)
+    for name, train in several.items():
+        alone = jf.run(0, apfl(), train, num_rounds=2, every=2, progress=False, per_client=False).dataset
+        same(short.sel(data=name, seed=0), alone)
     other = jf.ClientData.from_indices(x + 1, y, parts["0"])
     with pytest.raises(ValueError, match="got train rows of another pool, wanted the same x and y"):
         jf.sweep(0, apfl(), first, axes={"data": [first, other]}, num_rounds=1)
