@@ -81,7 +81,7 @@ def _nonconvex(ds: xr.Dataset) -> Any:
         _band(ax, at, ds[name], "seed", COLORS[name], name)
         first = float(ds[name].mean("seed")[0])
         ax.plot(at, first * (at / at[0]) ** power, ":", color=COLORS[name], linewidth=1)
-    ax.set(xscale="log", yscale="log", xlabel="T, epochs", ylabel=r"mean of $|\nabla f|^2$ over T epochs",
+    ax.set(xscale="log", yscale="log", xlabel="T, epochs", ylabel=r"mean of $|\nabla f|^2$, epochs T/2 to T",
            title="dotted: the theorems' powers")  # fmt: skip
     return _finish(fig, (ax,))
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +37,7 @@ def all_rows() -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([ex.x, ex.x_test]), np.concatenate([ex.y, ex.y_test])
 
 
+@cache
 def common_party() -> jf.PartyData:
     """Return the training rows, their columns dealt to 8 parties, 3 with labels."""
     ex = jf.datasets.load("breast_cancer")
@@ -45,7 +47,6 @@ def common_party() -> jf.PartyData:
 def runs(
     algorithm: Any,
     objective: Objective,
-    party: Any,
     size: Size,
     seed: int,
     scheduler: Any = None,
@@ -57,15 +58,21 @@ def runs(
 
     One compiled sweep, bilevel asynchronous with bounds of 8 dominated updates unless a scheduler is given.
     """
-    best = jf.vertical.optimum(objective, party)
+    party = common_party()
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*diverged")  # a lane that does is a finding, and counted as one
         ds = jf.sweep(seed, algorithm(objective, lr=size.steps[0]), party, axes=axes or {"lr": list(size.steps)},
                       seeds=size.seeds, scheduler=scheduler or BilevelAsync(party, seed=seed),
                       num_rounds=Epochs(size.epochs), every=Epochs(every), progress=False)  # fmt: skip
-    gap = ds["objective"].astype(float) - best.value
+    gap = ds["objective"].astype(float) - _least(objective)
     kept = xr.Dataset({"gap": gap, "gradient_norm": ds["gradient_norm"].astype(float)}).reset_coords(drop=True)
     return kept.assign_coords(round=every * np.arange(ds.sizes["round"]))
+
+
+@cache
+def _least(objective: Objective) -> float:
+    """Return f* of the common party's rows."""
+    return jf.vertical.optimum(objective, common_party()).value
 
 
 def above(gap: np.ndarray) -> np.ndarray:
