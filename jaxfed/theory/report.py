@@ -20,7 +20,7 @@ from jaxfed import checks, results
 from jaxfed.theory import claims
 from jaxfed.theory.claims import Claim, Found, Interval
 
-EXPERIMENTS = ("alpha_star", "phase", "descent", "adaptive", "vertical")
+EXPERIMENTS = ("vertical",)
 SETTINGS, PARTIAL, DATA = "theory.json", ".partial", "data"
 
 
@@ -144,8 +144,8 @@ def _claim(o: dict[str, Any]) -> Claim:
     low, high = o["region"]
     region = Interval(-claims.INF if low is None else low, claims.INF if high is None else high)
     otherwise = o["otherwise"] and Interval(*(np.nan if x is None else x for x in o["otherwise"]))
-    names = ("id", "source", "statement", "experiment", "statistic")
-    return Claim(*(o[name] for name in names), found, region, o["condition"], otherwise)
+    names = ("id", "source", "statement", "experiment", "statistic", "condition")
+    return Claim(**{name: o[name] for name in names}, found=found, region=region, otherwise=otherwise)
 
 
 def _load(folder: Path, experiment: str) -> dict[str, xr.Dataset]:

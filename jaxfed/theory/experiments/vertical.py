@@ -40,7 +40,7 @@ def sgd(smoke: bool = False, seed: int = 0, *, algorithm: Any = jf.VFB2SGD, size
     """Measure Theorem 1: with a constant step the error falls to a floor that is linear in the step (for steps up to
     1 / L; larger ones are the other case), and the epochs to an error epsilon, at the best of the steps for each, grow
     as (1 / epsilon) log(1 / epsilon)."""
-    powers = 2.0 ** np.arange(-3, 5)
+    powers = tuple(2.0**k for k in range(-3, 5))
     size = size or (Size(2, 60, powers[1::2]) if smoke else Size(24, 600, powers)).scaled(CONVEX)
     party, every = common_party(), 0.5
     ds = runs(algorithm, CONVEX, size, seed, every=every)

@@ -26,10 +26,11 @@ def _sgd(ds: xr.Dataset) -> Any:
     for lr in ds["lr"].values:
         _band(left, ds["round"], ds["gap"].sel(lr=lr), "seed", colors[lr], f"lr {lr:.3g}")
     left.set(yscale="log", xlabel="epochs (passes over the rows)", ylabel=ERROR, title="error along the run")
+    left.set_ylim(top=300)  # room for the legend
     late = ds["gap"].isel(round=slice(ds.sizes["round"] // 2, None)).mean("round")
     _band(middle, ds["lr"], late, "seed", COLORS["SGD"], "mean error of the second half")
     at = ds["lr"].values
-    middle.plot(at, float(late.mean("seed").max()) * at / at.max(), ":", color="0.4", label="linear in the step")
+    middle.plot(at, float(late.mean("seed").min()) * at / at.min(), ":", color="0.4", label="linear in the step")
     middle.set(xscale="log", yscale="log", xlabel="step size lr", ylabel=ERROR, title="floor against step")
     _band(right, ds["epsilon"], ds["best"], "seed", COLORS["SGD"], "measured, best step for each")
     told = ds["told"] * float(ds["best"].mean("seed")[0] / ds["told"][0])
@@ -119,8 +120,12 @@ def _finish(fig: Any, axes: Any, legend: bool = True) -> Any:
     for ax in axes:
         drawing.axes(ax)
         ax.title.set_size(9.5)
+        if ax.get_xscale() == "log":  # a label for each measured place, none between them
+            at = np.unique(ax.lines[0].get_xdata())
+            ax.set_xticks(at, [f"{x:.2g}" for x in at], fontsize=8, rotation=30)
+            ax.set_xticks([], minor=True)
         if legend:
-            ax.legend(frameon=False, fontsize="x-small")
+            ax.legend(frameon=False, fontsize="x-small", ncols=2 if len(ax.lines) > 4 else 1)
     return fig
 
 
