@@ -66,6 +66,10 @@ def _do(command: str, options: Any) -> int:
         from jaxfed.commands.export import export
 
         return export(options)
+    if command == "theory":
+        from jaxfed.commands.theory import theory
+
+        return theory(options)
     if command.startswith("sweep "):
         from jaxfed.commands.sweep import sweep
 

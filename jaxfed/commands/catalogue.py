@@ -187,6 +187,20 @@ class Predict:
     """File for the lines."""
 
 
+@dataclass(frozen=True)
+class Theory:
+    """Theory: the claims of both papers, each measured: a table with intervals and verdicts."""
+
+    smoke: bool = False
+    """Toy size, in under a minute: many claims stay undecided."""
+    only: Annotated[tuple[str, ...], arg(metavar="ID [ID ...]", help_behavior_hint="(default: all)")] = ()
+    """Measure these claims only."""
+    out: Annotated[str | None, arg(metavar="FOLDER", help_behavior_hint="(default: only print)")] = None
+    """Write claims.json, claims.md and the figures here as each part ends; the same line goes on after a stop."""
+    seed: int = 0
+    """Seed of all experiments."""
+
+
 COMMANDS: dict[str, type] = {
     "apfl": Apfl,
     "fedavg": FedAvg,
@@ -198,6 +212,7 @@ COMMANDS: dict[str, type] = {
     "show": Show,
     "export": ExportResults,
     "predict": Predict,
+    "theory": Theory,
 }
 
 

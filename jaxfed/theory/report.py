@@ -1,0 +1,171 @@
+"""From the experiments to the table of claims, part by part: what `jaxfed theory` and `scripts/theory_*.py` do.
+
+An experiment is a module of `jaxfed.theory.experiments` with `PARTS`, function to the ids of its claims, and
+`draw(data)`, the figures by name that can be drawn from the Datasets that are there (a part may be alone).
+"""
+
+import argparse
+import importlib
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from jaxfed import checks, results
+from jaxfed.theory import claims
+from jaxfed.theory.claims import Claim, Found, Interval
+
+EXPERIMENTS = ("vertical",)
+SETTINGS, PARTIAL, DATA = "theory.json", ".partial", "data"
+
+
+class Part(NamedTuple):
+    """A part of an experiment: the module and its name, the function that measures, the ids of its claims."""
+
+    module: Any
+    experiment: str
+    measure: Callable[..., Found]
+    ids: tuple[str, ...]
+
+
+def run(
+    only: Sequence[str] = (),
+    smoke: bool = False,
+    seed: int = 0,
+    out: str | os.PathLike | None = None,
+    experiments: Sequence[str] | None = None,
+    say: Callable[[str], Any] = print,
+) -> list[Claim]:
+    """Measure the claims of the experiments (None: all), or those whose ids are in `only`; return them in their order.
+
+    smoke: toy size, at which many claims stay undecided. seed: of every part. say: gets a line before and after each
+    part. out: a folder for claims.json, claims.md and the figures (`experiment-name.png`), all of them written anew as
+    each part ends, and the Datasets behind them (data/). A second call with the same folder, size and seed goes on with
+    the parts whose claims are not there yet.
+
+    Raises ValueError for an unknown id (the nearest is named), and for a folder that holds claims of another size or
+    seed, or anything else.
+    """
+    checks.whole("seed", seed, 0)
+    if seed >= 2**32:
+        checks.fail("seed", seed, f"0 to {2**32 - 1}")
+    parts = _parts(EXPERIMENTS if experiments is None else experiments)
+    known = [name for part in parts for name in part.ids]
+    for name in only:
+        checks.one_of("only", name, known)
+    wanted = [name for name in known if not only or name in only]
+    folder = None if out is None else Path(out)
+    found = {} if folder is None else _open(folder, {"smoke": smoke, "seed": seed})
+    data: dict[str, dict[str, xr.Dataset]] = {}
+    todo = [part for part in parts if set(part.ids) & set(wanted) - set(found)]
+    for i, part in enumerate(todo):
+        name = f"[{i + 1} of {len(todo)}] {part.experiment}: {part.measure.__name__}"
+        say(f"{name} ...")
+        begin = time.perf_counter()
+        new = _measured(part, smoke, seed)
+        # as claims.json gives them back, where infinite and undefined are one, so that a stop changes nothing
+        asked = {claim.id: _claim(claim.to_json()) for claim in new.claims if claim.id in wanted}
+        found |= asked
+        if folder is not None:
+            held = data.setdefault(part.experiment, _load(folder, part.experiment))
+            held |= new.data
+            _save(folder, part, new.data, held, [found[name] for name in known if name in found])
+        verdicts = ", ".join(f"{claim.id} {claim.verdict}" for claim in asked.values())
+        say(f"{name}: {verdicts} ({time.perf_counter() - begin:.1f} s)")
+    return [found[name] for name in wanted]
+
+
+def script(experiment: str, argv: Sequence[str] | None = None) -> None:
+    """Run one experiment from a command line: --smoke, --only, --out, --seed. What `scripts/theory_*.py` call."""
+    parser = argparse.ArgumentParser(description=f"Measure the claims of jaxfed.theory.experiments.{experiment}.")
+    parser.add_argument("--smoke", action="store_true", help="toy size: many claims stay undecided")
+    parser.add_argument("--only", nargs="+", default=(), metavar="ID", help="these claims")
+    parser.add_argument("--out", metavar="FOLDER", help="for claims.json, claims.md and the figures")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args(argv)
+    print("\n" + summary(run(args.only, args.smoke, args.seed, args.out, (experiment,))))
+
+
+def summary(found: Sequence[Claim]) -> str:
+    """Return the table of claims, and how many have each verdict."""
+    verdicts = [claim.verdict for claim in found]
+    kinds = (claims.HOLDS, claims.CONDITIONAL, claims.FAILS, claims.UNDECIDED)
+    counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds if kind in verdicts)
+    return f"{claims.table(found)}\n\n{len(found)} claims: {counts}"
+
+
+def _parts(experiments: Sequence[str]) -> list[Part]:
+    parts = []
+    for name in experiments:
+        module = importlib.import_module(f"jaxfed.theory.experiments.{name}")
+        parts += [Part(module, name, measure, tuple(ids)) for measure, ids in module.PARTS.items()]
+    ids = [name for part in parts for name in part.ids]
+    if len(set(ids)) < len(ids):
+        checks.fail("PARTS", f"{max(ids, key=ids.count)!r} twice", "each id once")
+    return parts
+
+
+def _measured(part: Part, smoke: bool, seed: int) -> Found:
+    """Return what a part measures; ValueError where its claims are not those that PARTS names."""
+    found = part.measure(smoke=smoke, seed=seed)
+    ids = tuple(claim.id for claim in found.claims)
+    if sorted(ids) != sorted(part.ids):
+        checks.fail(part.measure.__name__, f"the claims {', '.join(ids)}", f"those of PARTS, {', '.join(part.ids)}")
+    return found
+
+
+def _open(folder: Path, settings: dict[str, Any]) -> dict[str, Claim]:
+    """Return the claims that a folder holds, by id; write down what they belong to where it is new."""
+    path = folder / SETTINGS
+    if path.is_file():
+        had = json.loads(path.read_text())
+        if differ := [f"{name} {had.get(name)} (here {value})" for name, value in settings.items()
+                      if had.get(name) != value]:  # fmt: skip
+            checks.fail("out", f"{folder}, which holds claims with {', '.join(differ)}", "the same, or another folder")
+        held = folder / "claims.json"
+        return {o["id"]: _claim(o) for o in json.loads(held.read_text())} if held.is_file() else {}
+    partial = path.with_name(SETTINGS + PARTIAL)
+    if folder.exists() and (not folder.is_dir() or any(file != partial for file in folder.iterdir())):
+        checks.fail("out", folder, "a folder that is empty, new, or holds claims")
+    folder.mkdir(parents=True, exist_ok=True)
+    partial.write_text(json.dumps(settings) + "\n")
+    os.replace(partial, path)
+    return {}
+
+
+def _claim(o: dict[str, Any]) -> Claim:
+    """Return the claim of an object of claims.json."""
+    found = Interval(*(np.nan if x is None else x for x in (o["low"], o["high"])))
+    low, high = o["region"]
+    region = Interval(-claims.INF if low is None else low, claims.INF if high is None else high)
+    otherwise = o["otherwise"] and Interval(*(np.nan if x is None else x for x in o["otherwise"]))
+    names = ("id", "source", "statement", "experiment", "statistic", "condition")
+    return Claim(**{name: o[name] for name in names}, found=found, region=region, otherwise=otherwise)
+
+
+def _load(folder: Path, experiment: str) -> dict[str, xr.Dataset]:
+    """Return the Datasets that earlier calls left of an experiment."""
+    paths = sorted((folder / DATA).glob(f"{experiment}-*.nc"))
+    return {path.stem.removeprefix(f"{experiment}-"): results.load_dataset(path) for path in paths}
+
+
+def _save(
+    folder: Path, part: Part, new: dict[str, xr.Dataset], held: dict[str, xr.Dataset], found: list[Claim]
+) -> None:
+    """Write a part's Datasets, its experiment's figures, then all claims: a part whose claims are there is whole."""
+    (folder / DATA).mkdir(exist_ok=True)
+    for name, ds in new.items():
+        results.save_dataset(ds, folder / DATA / f"{part.experiment}-{name}.nc")
+    for name, figure in part.module.draw(held).items():
+        partial = folder / f"{PARTIAL}.png"
+        figure.savefig(partial, dpi=150)
+        os.replace(partial, folder / f"{part.experiment}-{name}.png")
+    claims.write(folder / PARTIAL, found)
+    for name in ("claims.md", "claims.json"):
+        os.replace(folder / PARTIAL / name, folder / name)
+    (folder / PARTIAL).rmdir()
