@@ -2,16 +2,17 @@
 
 Clients differ in their label laws only (`skewed_clients`), so divergences and risks on the true laws are known. Models
 are softmax regressions, risks cross-entropies of the personal models with the server's w. alpha starts at 1/2 and moves
-at the first step of each round (our copy of the paper ends within 4.2: the update is that of `APFL`). A part is one
-sweep: federations drawn anew (they are the seeds), each with a learned alpha and with those of FIXED, which is the same
-program with alpha's rate 0; a static variant is one more.
+at the first step of each round (our copy of the paper ends within 4.2: the update is that of `APFL`). All is one sweep
+over federations drawn anew (they are the seeds) and settings; fixed alphas are alpha's rate 0; the one static variant,
+where alpha moves at every step, is a second. Gradients are full (the paper's are minibatches), so that clients with the
+same rows take the same steps.
 
 Derived, for i.i.d. data: "v = w, so alpha does not move" needs v to take w's steps. By equation 7 it takes alpha times
 them, so v lags behind w, <v - w, grad f_i(vbar_i)> > 0, and alpha falls even where all clients hold the same rows. With
 v's rate divided by alpha_0 the two coincide and alpha rests.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,9 +30,10 @@ NAME = "adaptive"
 CLASSES, CLIENTS, FEATURES, SEPARATION = 4, 16, 6, 2.0
 ROWS, SKEW = 40, 0.5  # of a client where they do not vary
 SKEWS, SIZES = (0.0, 1 / 3, 2 / 3, 1.0), (8, 16, 40, 96)  # where they do: four clients each; 640 rows in all
-LR, TAU, BATCH, START = 0.1, 10, 20, 0.5
+LR, TAU, START = 0.1, 10, 0.5
 DECAY = 0.01  # the `alpha_l2` that adds the authors' 0.02 alpha to alpha's gradient
 FIXED = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+RECORDS = 6
 
 KINDS = {
     "skews": Kind(np.concatenate([skewed_labels(CLASSES, CLASSES, s) for s in SKEWS]), np.full(CLIENTS, ROWS)),
@@ -50,39 +52,53 @@ class Size(NamedTuple):
 FULL, SMOKE = Size(12, 200), Size(3, 30)
 
 
-def learned(
-    smoke: bool = False, seed: int = 0, *, size: Size | None = None, algorithm: Any = APFL, decay: float = DECAY,
-    place: str = "step",
+def measure(
+    smoke: bool = False, seed: int = 0, *, size: Size | None = None, algorithm: Any = APFL, place: str = "step",
+    rescale: float = 1 / START,
 ) -> Found:  # fmt: skip
-    """Measure the learned alpha, its risk beside that of fixed ones, and what decay and the place of the update do."""
+    """Measure the learned alpha: what it follows, where it rests, its risk beside fixed ones, decay, place of update.
+
+    `place`: the `alpha_every` that is compared with once a round. `rescale` times v's rate makes v take w's steps.
+    """
     size = size or (SMOKE if smoke else FULL)
-    drawn = pool(KINDS, size.seeds, FEATURES, SEPARATION, seed)
-    data = {(name, d): federation(drawn, rows, KINDS[name].laws)
-            for name in KINDS for d, rows in enumerate(drawn.rows[name])}  # fmt: skip
-    model = algorithm(logistic_regression(CLASSES), lr=LR, adaptive=True, local_steps=TAU, batch_size=BATCH)
-    points = [(START, LR, 0.0), (START, LR, decay), *((alpha, 0.0, 0.0) for alpha in FIXED)]
-    fields = ("alpha", "alpha_lr", "alpha_l2")
-    once = _sweep(seed, size, model, data, fields, points)
-    each = _sweep(seed, size, model.replace(alpha_every=place), data, fields, points[:1])
-    alpha, risk = once["mixing_weight"], once["personal_test_loss"].isel(round=-1)
+    model = algorithm(logistic_regression(CLASSES), adaptive=True, local_steps=TAU, batch_size=None, lr=LR)
+    data = federations(size.seeds, seed)
+    plain = dict(alpha=START, alpha_lr=LR, alpha_l2=0.0, personal_lr=LR)
+    settings = {"learned": plain, "decayed": plain | dict(alpha_l2=DECAY)}
+    settings |= {f"{alpha}": plain | dict(alpha=alpha, alpha_lr=0.0) for alpha in FIXED}
+    both = {(kind, name): point for kind in KINDS for name, point in settings.items()}
+    both |= {(kind, "learned"): plain for kind in ("same", "samples")}
+    both |= {(kind, "rescaled"): plain | dict(personal_lr=LR * rescale) for kind in ("same", "samples")}
+    once = _sweep(seed, size, model, data, both)
+    each = _sweep(seed, size, model.replace(alpha_every=place), data, {(kind, "learned"): plain for kind in KINDS})
+
+    def over(source: Mapping, name: str, setting: str, kinds: Any = KINDS) -> xr.DataArray:
+        return xr.concat([source[kind, setting][name] for kind in kinds], xr.DataArray(list(kinds), dims="kind"))
+
     by_client = lambda field: (("kind", "client"), np.stack([getattr(kind, field) for kind in KINDS.values()]))  # noqa: E731
     ds = xr.Dataset(
         {
-            "alpha": alpha.isel(point=0),
-            "alpha_decayed": alpha.isel(point=1),
-            "alpha_by_step": each["mixing_weight"].isel(point=0),
-            "risk": risk.isel(point=0),
-            "risk_decayed": risk.isel(point=1),
-            "risk_by_step": each["personal_test_loss"].isel(round=-1, point=0),
-            "risk_of_fixed": risk.isel(point=slice(2, None)).rename(point="fixed").assign_coords(fixed=list(FIXED)),
+            "alpha": over(once, "alpha", "learned"),
+            "alpha_decayed": over(once, "alpha", "decayed"),
+            "alpha_by_step": over(each, "alpha", "learned"),
+            "risk": over(once, "risk", "learned"),
+            "risk_decayed": over(once, "risk", "decayed"),
+            "risk_by_step": over(each, "risk", "learned"),
+            "risk_of_fixed": xr.concat([over(once, "risk", f"{a}") for a in FIXED], "fixed"),
             "divergence": by_client("divergences"),
             "rows": by_client("rows"),
-        }
+        },
+        {"kind": list(KINDS), "fixed": list(FIXED), "seed": np.arange(size.seeds)},
     )
-    return Found(_of_learned(ds, size), {"learned": ds})
+    steps = [over(once, "alpha", setting, ("same", "samples")) for setting in ("rescaled", "learned")]
+    iid = xr.Dataset(
+        {"alpha": xr.concat(steps, "steps")}, {"kind": ["same", "samples"], "steps": ["w's", "equation 7"]}
+    )
+    return Found((*of_learned(ds, size), *of_iid(iid, size)), {"learned": ds, "iid": iid})
 
 
-def _of_learned(ds: xr.Dataset, size: Size) -> tuple[Claim, ...]:
+def of_learned(ds: xr.Dataset, size: Size) -> tuple[Claim, ...]:
+    """Return the claims on clients that differ, from the Dataset "learned"."""
     end, every = ds["alpha"].isel(round=-1), ("kind", "client")
     best = ds["risk_of_fixed"].min("fixed")
     spread = (ds["risk_of_fixed"].max("fixed") - best).sum(every)
@@ -112,58 +128,52 @@ def _of_learned(ds: xr.Dataset, size: Size) -> tuple[Claim, ...]:
     )  # fmt: skip
 
 
-def iid(
-    smoke: bool = False, seed: int = 0, *, size: Size | None = None, algorithm: Any = APFL, rescale: float = 1 / START
-) -> Found:
-    """Measure whether alpha rests on i.i.d. data: the same rows at every client, and samples of one law.
-
-    Full gradients, so that the same rows give the same steps. `rescale` times v's rate makes v take w's steps.
-    """
-    size = size or (SMOKE if smoke else FULL)
-    drawn = pool({"iid": IID}, size.seeds, FEATURES, SEPARATION, seed)
-    draws = list(enumerate(drawn.rows["iid"]))
-    data = {("same", d): federation(drawn, [rows[0]] * CLIENTS, IID.laws) for d, rows in draws}
-    data |= {("samples", d): federation(drawn, rows, IID.laws) for d, rows in draws}
-    model = algorithm(logistic_regression(CLASSES), lr=LR, alpha=START, adaptive=True, alpha_lr=LR, local_steps=TAU,
-                      batch_size=None)  # fmt: skip
-    swept = _sweep(seed, size, model, data, ("personal_lr",), [LR * rescale, LR])
-    steps = ["w's", "equation 7"]
-    ds = xr.Dataset({"alpha": swept["mixing_weight"].rename(point="steps").assign_coords(steps=steps)})
+def of_iid(ds: xr.Dataset, size: Size) -> tuple[Claim, ...]:
+    """Return the claims on i.i.d. data, from the Dataset "iid"."""
     moved = np.abs(ds["alpha"].isel(round=-1) - START).max("client")
-    statistic = (
-        f"largest |alpha - alpha_0| over clients, alpha_0 = 1/2, full gradients, {size.rounds} rounds of tau = 10"
-    )
-    claims = [
-        _claim(name, "APFL, section 4.2", statement, statistic, of_mean(moved.sel(kind=kind, steps=steps[0])),
+    statistic = f"largest |alpha - 1/2| over clients after {size.rounds} rounds of tau = 10, from alpha_0 = 1/2"
+    statements = {
+        "same": ("iid-same-rows", "On i.i.d. data v = w and alpha does not move: the same rows at all clients"),
+        "samples": ("iid-samples", f"On i.i.d. data v = w and alpha does not move: samples of one law, m_i = {ROWS}"),
+    }
+    return tuple(
+        _claim(name, "APFL, section 4.2", statement, statistic, of_mean(moved.sel(kind=kind, steps="w's")),
                at_most(0.01), "v takes w's steps (its rate divided by alpha_0)",
-               of_mean(moved.sel(kind=kind, steps=steps[1])))
-        for name, kind, statement in (
-            ("iid-same-rows", "same", "On i.i.d. data v = w and alpha does not move: the same rows at all clients"),
-            ("iid-samples", "samples", "On i.i.d. data v = w and alpha does not move: samples of one law, m_i = 40"),
-        )
-    ]  # fmt: skip
-    return Found(tuple(claims), {"iid": ds})
+               of_mean(moved.sel(kind=kind, steps="equation 7")))
+        for kind, (name, statement) in statements.items()
+    )  # fmt: skip
 
 
 PARTS = {
-    learned: ("adaptive-divergence", "adaptive-rows", "adaptive-regret", "adaptive-place", "adaptive-decay"),
-    iid: ("adaptive-iid-same-rows", "adaptive-iid-samples"),
-}
+    measure: ("adaptive-divergence", "adaptive-rows", "adaptive-regret", "adaptive-place", "adaptive-decay",
+              "adaptive-iid-same-rows", "adaptive-iid-samples"),
+}  # fmt: skip
+
+
+def federations(draws: int, seed: int) -> dict[str, list[Any]]:
+    """Return federations of each kind, by name; "same": the first client's rows of "samples" at all clients."""
+    drawn = pool(KINDS | {"samples": IID}, draws, FEATURES, SEPARATION, seed)
+    data = {name: [federation(drawn, rows, kind.laws) for rows in drawn.rows[name]] for name, kind in KINDS.items()}
+    data["samples"] = [federation(drawn, rows, IID.laws) for rows in drawn.rows["samples"]]
+    data["same"] = [federation(drawn, [rows[0]] * CLIENTS, IID.laws) for rows in drawn.rows["samples"]]
+    return data
 
 
 def _sweep(
-    seed: int, size: Size, model: Any, data: Mapping[tuple[str, int], Any], fields: tuple[str, ...], points: Sequence
-) -> xr.Dataset:
-    """Sweep over federations and points; return mixing weights and risks, [kind, seed, point, round, client]."""
-    labelled = {" ".join(map(str, key)): value for key, value in data.items()}
-    axes = {"data": labelled, fields if len(fields) > 1 else fields[0]: points}
-    ds = sweep(seed, model, next(iter(data.values())), axes=axes, num_rounds=size.rounds,
-               every=max(size.rounds // 10, 1), progress=False)  # fmt: skip
+    seed: int, size: Size, model: Any, data: Mapping[str, list[Any]], points: Mapping[tuple[str, str], dict[str, float]]
+) -> dict[tuple[str, str], xr.Dataset]:
+    """Sweep over (kind, setting) and the federations of the kind, all of them points of one list.
+
+    Returns for each (kind, setting) mixing weights "alpha" [seed, round, client] and test risks "risk" [seed, client].
+    """
+    lanes = [point | {"data": one} for (kind, _), point in points.items() for one in data[kind]]
+    every = max(size.rounds // RECORDS, 1)
+    ds = sweep(seed, model, lanes[0]["data"], axes=lanes, num_rounds=size.rounds, every=every, progress=False)
     ds = ds[["mixing_weight", "personal_test_loss"]].isel(seed=0).reset_coords(drop=True)
-    ds = ds.rename({",".join(fields): "point"}).drop_vars(["data", "point", "client"], errors="ignore")
-    kinds = list(dict.fromkeys(kind for kind, _ in data))
-    of_kind = [ds.isel(data=[kind == k for k, _ in data]).rename(data="seed") for kind in kinds]
-    return xr.concat(of_kind, xr.DataArray(kinds, dims="kind", name="kind"))
+    ds = ds.drop_vars(("point", "client"), errors="ignore").rename(point="seed")
+    found = xr.Dataset({"alpha": ds["mixing_weight"], "risk": ds["personal_test_loss"].isel(round=-1, drop=True)})
+    cut = lambda i: found.isel(seed=slice(i * size.seeds, (i + 1) * size.seeds))  # noqa: E731
+    return {key: cut(i) for i, key in enumerate(points)}
 
 
 def _claim(
@@ -174,7 +184,7 @@ def _claim(
 
 
 def _ranks(alpha: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """Return Spearman's correlation over clients for each seed, [S]; alpha [S, C], x [C]."""
+    """Return Spearman's correlation over clients for each seed, [S]; alpha [S, C], x [C]. nan: all alphas are alike."""
     from scipy import stats
 
-    return np.array([stats.spearmanr(own, x).statistic for own in alpha])
+    return np.array([stats.spearmanr(own, x).statistic if np.ptp(own) else np.nan for own in alpha])

@@ -14,12 +14,12 @@ def draw(data: dict[str, xr.Dataset]) -> dict[str, Any]:
     return {f"adaptive_{name}": drawn[name](data[name]) for name in drawn if name in data}
 
 
-def _row(panels: int, title: str) -> tuple[Any, list[Any]]:
+def _grid(rows: int, title: str) -> tuple[Any, list[Any]]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.3 * panels, 3.7), dpi=120, layout="constrained")
+    figure = Figure(figsize=(8.6, 3.7 * rows), dpi=120, layout="constrained")
     figure.suptitle(title, fontsize="medium")
-    return figure, [drawing.axes(figure.add_subplot(1, panels, i + 1)) for i in range(panels)]
+    return figure, [drawing.axes(figure.add_subplot(rows, 2, i + 1)) for i in range(2 * rows)]
 
 
 def _groups(y: xr.DataArray, of: np.ndarray) -> tuple[np.ndarray, xr.DataArray]:
@@ -30,7 +30,9 @@ def _groups(y: xr.DataArray, of: np.ndarray) -> tuple[np.ndarray, xr.DataArray]:
 
 
 def _learned(ds: xr.Dataset) -> Any:
-    figure, panels = _row(4, "The learned alpha, what moves it, and what it costs")
+    figure, panels = _grid(
+        2, "The learned alpha rises with divergence and falls with m_i; near 1, it fits the training rows too well"
+    )
     variants = {"alpha": "once a round (the paper)", "alpha_by_step": "at every local step",
                 "alpha_decayed": "once a round, with 0.02 alpha decay"}  # fmt: skip
     sides = (
@@ -59,7 +61,7 @@ def _learned(ds: xr.Dataset) -> Any:
 
 
 def _iid(ds: xr.Dataset) -> Any:
-    figure, panels = _row(2, "On i.i.d. data alpha rests only where v takes w's steps")
+    figure, panels = _grid(1, "On i.i.d. data alpha rests only where v takes w's steps")
     words = {"same": "all clients hold the same 40 rows", "samples": "each client holds its own 40 rows of one law"}
     for ax, (kind, title) in zip(panels, words.items(), strict=True):
         for steps, color in zip(ds["steps"].values, drawing.COLORS, strict=False):

@@ -122,6 +122,7 @@ def residual(
     ds = xr.Dataset(
         {
             "one_step_gap": (("alpha", "seed"), mean(one)),
+            "one_step_local_gap": (("alpha", "seed"), mean(one, 1)),
             "gap": (("alpha", "seed"), mean(ten)),
             "local_gap": (("alpha", "seed"), mean(ten, 1)),
             "gap_of_steps": (("tau", "seed"), mean(by_steps)),

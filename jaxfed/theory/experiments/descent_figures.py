@@ -65,6 +65,7 @@ def _residual(ds: xr.Dataset) -> Any:
     away = 1 - ds["alpha"].values
     _band(by_alpha, away, ds["local_gap"], drawing.COLORS[1], "tau = 10, with the client's own w_i", "--")
     _band(by_alpha, away, ds["gap"], drawing.COLORS[0], "tau = 10, with the server's w")
+    _band(by_alpha, away, ds["one_step_local_gap"], drawing.COLORS[4], "tau = 1, with the client's own w_i", "--")
     _band(by_alpha, away, ds["one_step_gap"].clip(1e-16), drawing.COLORS[2], "tau = 1, with the server's w")
     order = np.sort(away)
     _law(by_alpha, order, float(ds["gap"].isel(alpha=int(away.argmax())).mean()), 2, "(1 - alpha)²")
