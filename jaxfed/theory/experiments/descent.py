@@ -14,7 +14,7 @@ What the residual is on quadratics with a constant step size is derived: in a ro
 whose gap grows as (1 - alpha)^2, (tau - 1)^2 and |grad f_i(w*)|^2, and is 0 for tau = 1.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import xarray as xr
@@ -111,7 +111,8 @@ def residual(
         run = algorithm(ld.MODEL, lr=ld.StepSize(lr), alpha=alpha, local_steps=tau, batch_size=None,
                         evaluate_with="local")  # fmt: skip
         played = ld.play(run, problems, [*[0] * (RECORDS - 1), rounds], seed=seed)
-        return tuple(_personal_gaps(problems, own[:, -1:])[:, 0] for own in (played.personal, played.local))
+        last = lambda own: _personal_gaps(problems, own[:, -1:])[:, 0]  # noqa: E731
+        return last(played.personal), last(played.local)
 
     short, whole = LENGTH / (TAU * smooth), LENGTH / smooth
     one = {a: settled(a, 1, whole, size.residual) for a in size.alphas}
@@ -231,8 +232,8 @@ def _slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return the slope of log y in log x for each seed, [S]; x [n] or [S, n], y [S, n]."""
     from scipy import stats
 
-    each = np.broadcast_to(x, np.shape(y))
-    return np.array([stats.linregress(np.log(a), np.log(b)).slope for a, b in zip(each, y, strict=True)])
+    each, fit = np.broadcast_to(x, np.shape(y)), cast(Any, stats.linregress)
+    return np.array([fit(np.log(a), np.log(b)).slope for a, b in zip(each, y, strict=True)])
 
 
 def _first_below(rounds: np.ndarray, gap: np.ndarray) -> float:

@@ -158,7 +158,7 @@ class Played(NamedTuple):
 def play(
     algorithm: Any,
     problems: Sequence[Problem],
-    windows: Sequence[int],
+    windows: Sequence[int] | np.ndarray,
     cohort: int = CLIENTS,
     seed: int = 0,
     quick: bool = False,

@@ -43,7 +43,9 @@ def pool(kinds: Mapping[str, Kind], draws: int, features: int, separation: float
     parts = [kind for kind in kinds.values() for _ in range(draws)]
     parts.append(Kind(np.eye(classes), np.full(classes, TEST_ROWS)))
     laws, rows = (np.concatenate([part[i] for part in parts]) for i in range(2))
-    found = label_skewed_gaussians(laws, features, separation=separation, sizes=rows, test_fraction=0, seed=seed)
+    found = label_skewed_gaussians(
+        laws, features, separation=separation, sizes=rows.tolist(), test_fraction=0, seed=seed
+    )
     x, y = (np.concatenate([client[i] for client in found.train]) for i in range(2))
     numbers, by_kind = iter(np.split(np.arange(len(y)), np.cumsum(rows)[:-1])), {}
     for name, kind in kinds.items():
