@@ -128,5 +128,5 @@ def test_a_law_that_no_number_of_rows_has_is_refused():
 def test_parts_name_their_claims_and_figures_are_drawn(found):
     assert tuple(claim.id for claim in found.claims) == adaptive.PARTS[adaptive.measure]
     figures = adaptive.draw(found.data)
-    assert set(figures) == {"adaptive_learned", "adaptive_iid"}
+    assert set(figures) == {"learned", "iid"}
     assert all(ax.get_xlabel() and ax.get_ylabel() for figure in figures.values() for ax in figure.axes)

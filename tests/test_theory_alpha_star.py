@@ -160,9 +160,9 @@ def test_every_part_measures_the_claims_that_it_lists():
     assert [tuple(c.id for c in f.claims) for f in found] == list(alpha_star.PARTS.values())
     data = {name: ds for f in found for name, ds in f.data.items()}
     figures = alpha_star.draw(data)
-    assert set(figures) == {f"alpha_star_{name}" for name in ("moves", "classes", "regret", "bound")}
+    assert set(figures) == {"moves", "classes", "regret", "bound"}
     assert all(ax.get_xlabel() and ax.lines for f in figures.values() for ax in f.axes if ax.axison)
-    assert set(alpha_star.draw({"bound": data["bound"]})) == {"alpha_star_bound"}
+    assert set(alpha_star.draw({"bound": data["bound"]})) == {"bound"}
 
 
 def test_a_smoke_run_decides_less():

@@ -63,6 +63,7 @@ def toys(monkeypatch):
     for name, toy in made.items():
         monkeypatch.setitem(sys.modules, f"jaxfed.theory.experiments.{name}", toy)
     monkeypatch.setattr(report, "EXPERIMENTS", ("one", "two"))
+    monkeypatch.setattr(report, "cores", lambda: 1)  # other processes would not know the toys
     return SimpleNamespace(**made)
 
 
@@ -77,7 +78,7 @@ def test_all_claims_in_their_order(toys, tmp_path, capsys):
     assert [o["id"] for o in held(tmp_path / "new")] == ids
     assert [o["verdict"] for o in held(tmp_path / "new")] == ["holds", "holds", "fails"] * 2
     text = capsys.readouterr().out
-    assert "[1 of 4] one: first ...\n[1 of 4] one: first: one-b holds, one-a holds (" in text
+    assert "one: first ...\n[1 of 4] one: first: one-b holds, one-a holds (" in text
     assert re.findall(r"^\| (\S+) \| derived", text, re.M) == ids and "6 claims: 4 holds, 2 fails" in text
     assert (tmp_path / "new" / "claims.md").read_text() in text
     files = {str(p.relative_to(tmp_path / "new")) for p in (tmp_path / "new").rglob("*") if p.is_file()}
@@ -137,12 +138,19 @@ def test_a_stop_loses_no_finished_part_and_the_same_line_goes_on(toys, tmp_path,
     assert held(fresh) == held(out) and (fresh / "claims.md").read_text() == (out / "claims.md").read_text()
 
 
-def test_figures_are_drawn_from_earlier_parts_too(toys, tmp_path):
+def test_processes_side_by_side_measure_the_same(tmp_path):
+    ids = ("alpha-star-inside", "alpha-star-tight")
+    alone, both = (report.run(ids, smoke=True, out=tmp_path / str(n), say=lambda _: None, workers=n) for n in (1, 2))
+    assert alone == both and [claim.id for claim in both] == list(ids)
+    assert held(tmp_path / "1") == held(tmp_path / "2")
+
+
+def test_a_part_that_is_there_is_not_drawn_again(toys, tmp_path):
     toys.one.stop = "second"
     assert main(["theory", "--out", str(tmp_path / "new")]) == 130
     toys.one.stop = None
     assert main(["theory", "--out", str(tmp_path / "new")]) == 0
-    assert toys.one.drawn == [["first"], ["first", "second"]]
+    assert toys.one.drawn == [["first"], ["second"]]
 
 
 def test_a_folder_of_other_settings_is_refused(toys, tmp_path, capsys):

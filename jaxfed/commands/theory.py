@@ -14,7 +14,7 @@ def theory(options: Theory) -> int:
         os.environ.setdefault("XLA_FLAGS", QUICK)
     from jaxfed.theory import report
 
-    found = report.run(options.only, options.smoke, options.seed, options.out)
+    found = report.run(options.only, options.smoke, options.seed, options.out, workers=report.cores())
     print("\n" + report.summary(found))
     print("\nnot saved: no --out was given" if options.out is None else f"\nsaved in {options.out}")
     return 0

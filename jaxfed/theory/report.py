@@ -1,15 +1,17 @@
 """From the experiments to the table of claims, part by part: what `jaxfed theory` and `scripts/theory_*.py` do.
 
 An experiment is a module of `jaxfed.theory.experiments` with `PARTS`, function to the ids of its claims, and
-`draw(data)`, the figures by name that can be drawn from the Datasets that are there (a part may be alone).
+`draw(data)`, the figures by name that a part's Datasets give.
 """
 
 import argparse
 import importlib
 import json
+import multiprocessing
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +22,7 @@ from jaxfed import checks, results
 from jaxfed.theory import claims
 from jaxfed.theory.claims import Claim, Found, Interval
 
-EXPERIMENTS = ("vertical",)
+EXPERIMENTS = ("alpha_star", "phase", "descent", "adaptive", "vertical")
 SETTINGS, PARTIAL, DATA = "theory.json", ".partial", "data"
 
 
@@ -40,13 +42,16 @@ def run(
     out: str | os.PathLike | None = None,
     experiments: Sequence[str] | None = None,
     say: Callable[[str], Any] = print,
+    workers: int = 1,
 ) -> list[Claim]:
     """Measure the claims of the experiments (None: all), or those whose ids are in `only`; return them in their order.
 
     smoke: toy size, at which many claims stay undecided. seed: of every part. say: gets a line before and after each
     part. out: a folder for claims.json, claims.md and the figures (`experiment-name.png`), all of them written anew as
     each part ends, and the Datasets behind them (data/). A second call with the same folder, size and seed goes on with
-    the parts whose claims are not there yet.
+    the parts whose claims are not there yet. workers: processes that measure parts side by side: most of the time goes
+    into compiling, which takes one core. More than 1 needs a main module that may be imported again (as for
+    `multiprocessing`), and is for CPUs: processes would fight over an accelerator.
 
     Raises ValueError for an unknown id (the nearest is named), and for a folder that holds claims of another size or
     seed, or anything else.
@@ -61,22 +66,16 @@ def run(
     wanted = [name for name in known if not only or name in only]
     folder = None if out is None else Path(out)
     found = {} if folder is None else _open(folder, {"smoke": smoke, "seed": seed})
-    data: dict[str, dict[str, xr.Dataset]] = {}
     todo = [part for part in parts if set(part.ids) & set(wanted) - set(found)]
-    for i, part in enumerate(todo):
+    for i, (part, new, seconds) in enumerate(_each(todo, smoke, seed, workers, say)):
         name = f"[{i + 1} of {len(todo)}] {part.experiment}: {part.measure.__name__}"
-        say(f"{name} ...")
-        begin = time.perf_counter()
-        new = _measured(part, smoke, seed)
         # as claims.json gives them back, where infinite and undefined are one, so that a stop changes nothing
         asked = {claim.id: _claim(claim.to_json()) for claim in new.claims if claim.id in wanted}
         found |= asked
         if folder is not None:
-            held = data.setdefault(part.experiment, _load(folder, part.experiment))
-            held |= new.data
-            _save(folder, part, new.data, held, [found[name] for name in known if name in found])
+            _save(folder, part, new.data, [found[name] for name in known if name in found])
         verdicts = ", ".join(f"{claim.id} {claim.verdict}" for claim in asked.values())
-        say(f"{name}: {verdicts} ({time.perf_counter() - begin:.1f} s)")
+        say(f"{name}: {verdicts} ({seconds:.1f} s)")
     return [found[name] for name in wanted]
 
 
@@ -88,7 +87,7 @@ def script(experiment: str, argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", metavar="FOLDER", help="for claims.json, claims.md and the figures")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
-    print("\n" + summary(run(args.only, args.smoke, args.seed, args.out, (experiment,))))
+    print("\n" + summary(run(args.only, args.smoke, args.seed, args.out, (experiment,), workers=cores())))
 
 
 def summary(found: Sequence[Claim]) -> str:
@@ -97,6 +96,14 @@ def summary(found: Sequence[Claim]) -> str:
     kinds = (claims.HOLDS, claims.CONDITIONAL, claims.FAILS, claims.UNDECIDED)
     counts = ", ".join(f"{verdicts.count(kind)} {kind}" for kind in kinds if kind in verdicts)
     return f"{claims.table(found)}\n\n{len(found)} claims: {counts}"
+
+
+def cores() -> int:
+    """Return how many processes suit this machine: one for each core of a CPU, one alone for an accelerator."""
+    import jax
+
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if jax.default_backend() != "cpu" else min(count, 8)
 
 
 def _parts(experiments: Sequence[str]) -> list[Part]:
@@ -108,6 +115,34 @@ def _parts(experiments: Sequence[str]) -> list[Part]:
     if len(set(ids)) < len(ids):
         checks.fail("PARTS", f"{max(ids, key=ids.count)!r} twice", "each id once")
     return parts
+
+
+def _each(todo: list[Part], smoke: bool, seed: int, workers: int, say: Callable) -> Iterator[tuple[Part, Found, float]]:
+    """Yield each part with what it measures and its seconds, as they end."""
+    if workers == 1 or len(todo) < 2:
+        for part in todo:
+            say(f"{part.experiment}: {part.measure.__name__} ...")
+            yield part, *_timed(part, smoke, seed)
+        return
+    say(f"{len(todo)} parts in {workers} processes ...")
+    with futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        tasks = {pool.submit(_by_name, part.experiment, part.measure.__name__, smoke, seed): part for part in todo}
+        try:
+            for done in futures.as_completed(tasks):
+                yield tasks[done], *done.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _by_name(experiment: str, measure: str, smoke: bool, seed: int) -> tuple[Found, float]:
+    """Measure a part in a process of its own, to which its function can't be sent."""
+    return _timed(next(p for p in _parts((experiment,)) if p.measure.__name__ == measure), smoke, seed)
+
+
+def _timed(part: Part, smoke: bool, seed: int) -> tuple[Found, float]:
+    begin = time.perf_counter()
+    return _measured(part, smoke, seed), time.perf_counter() - begin
 
 
 def _measured(part: Part, smoke: bool, seed: int) -> Found:
@@ -148,20 +183,12 @@ def _claim(o: dict[str, Any]) -> Claim:
     return Claim(**{name: o[name] for name in names}, found=found, region=region, otherwise=otherwise)
 
 
-def _load(folder: Path, experiment: str) -> dict[str, xr.Dataset]:
-    """Return the Datasets that earlier calls left of an experiment."""
-    paths = sorted((folder / DATA).glob(f"{experiment}-*.nc"))
-    return {path.stem.removeprefix(f"{experiment}-"): results.load_dataset(path) for path in paths}
-
-
-def _save(
-    folder: Path, part: Part, new: dict[str, xr.Dataset], held: dict[str, xr.Dataset], found: list[Claim]
-) -> None:
-    """Write a part's Datasets, its experiment's figures, then all claims: a part whose claims are there is whole."""
+def _save(folder: Path, part: Part, new: dict[str, xr.Dataset], found: list[Claim]) -> None:
+    """Write a part's Datasets, their figures, then all claims: a part whose claims are there is whole."""
     (folder / DATA).mkdir(exist_ok=True)
     for name, ds in new.items():
         results.save_dataset(ds, folder / DATA / f"{part.experiment}-{name}.nc")
-    for name, figure in part.module.draw(held).items():
+    for name, figure in part.module.draw(new).items():
         partial = folder / f"{PARTIAL}.png"
         figure.savefig(partial, dpi=150)
         os.replace(partial, folder / f"{part.experiment}-{name}.png")

@@ -11,7 +11,7 @@ from jaxfed import drawing
 def draw(data: dict[str, xr.Dataset]) -> dict[str, Any]:
     """Return a figure for each Dataset that is there ("learned", "iid"); bands: standard deviation over seeds."""
     drawn = {"learned": _learned, "iid": _iid}
-    return {f"adaptive_{name}": drawn[name](data[name]) for name in drawn if name in data}
+    return {name: drawn[name](data[name]) for name in drawn if name in data}
 
 
 def _grid(rows: int, title: str) -> tuple[Any, list[Any]]:

@@ -17,9 +17,9 @@ BEST, TONES = "#D55E00", ("#0072B2", "#3C93C6", "#7FB7DA", "#B9D8EC")
 
 
 def draw(data: dict[str, xr.Dataset]) -> dict[str, Any]:
-    """Return the figures of those Datasets that are there, by name: "alpha_star_" and moves, classes, regret, bound."""
+    """Return the figures of those Datasets that are there, by name: moves, classes, regret, bound."""
     made = {"moves": moves, "classes": classes, "regret": regret, "bound": bound}
-    return {f"alpha_star_{name}": plot(data[name]) for name, plot in made.items() if name in data}
+    return {name: plot(data[name]) for name, plot in made.items() if name in data}
 
 
 def moves(ds: xr.Dataset) -> Any:

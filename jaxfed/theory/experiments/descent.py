@@ -47,7 +47,7 @@ class Size(NamedTuple):
 
 
 FULL = Size(24, 2000, 2500, 400, (0.25, 0.5, 0.7, 0.85))
-SMOKE = Size(3, 150, 500, 200, (0.5, 0.6, 0.75))
+SMOKE = Size(3, 150, 200, 200, (0.5, 0.6, 0.75))
 DRAWS = 4  # of minibatches for each federation: their mean stands for the theorem's expectation
 
 

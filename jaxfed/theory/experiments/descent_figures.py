@@ -11,7 +11,7 @@ from jaxfed import drawing
 def draw(data: dict[str, xr.Dataset]) -> dict[str, Any]:
     """Return a figure for each Dataset that is there ("rates", "residual", "participation"); bands: all seeds."""
     drawn = {"rates": _rates, "residual": _residual, "participation": _participation}
-    return {f"descent_{name}": drawn[name](data[name]) for name in drawn if name in data}
+    return {name: drawn[name](data[name]) for name in drawn if name in data}
 
 
 def _row(panels: int, title: str) -> tuple[Any, list[Any]]:
