@@ -23,6 +23,9 @@ def test_readme(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("block.py").write_text(blocks("README.md")[number])
     names = runpy.run_path("block.py")
+    if "terms" in names:
+        assert 0 < names["g"].best_alpha(names["terms"]) < 1
+        return
     assert (names["out"].dataset if "out" in names else names["ds"]).finite.all()
 
 

@@ -146,7 +146,7 @@ def sweep(mesh, collect=False):
     given = {"scheduler": jf.horizontal.UniformCohort(7, 3), "num_rounds": 4, "every": 2}
     if not collect:
         return jf.sweep(0, algorithm, train, test=test, axes=axes, seeds=3, mesh=mesh, progress=False, **given)
-    options = (test, None, *given.values(), None, False, None, None, mesh, None, None)
+    options = (test, None, *given.values(), None, False, None, None, mesh, None, None, None)
     whole = sweep_setup.prepare(0, algorithm, train, axes, 3, *options)
     return found_in(loads.lowered(whole.job).compile().as_text())
 
