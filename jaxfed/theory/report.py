@@ -49,9 +49,10 @@ def run(
     smoke: toy size, at which many claims stay undecided. seed: of every part. say: gets a line before and after each
     part. out: a folder for claims.json and claims.md, both written anew as each part ends, the parts' figures
     (`experiment-name.png`) and the Datasets behind them (data/). A second call with the same folder, size and seed
-    goes on with the parts whose claims are not there yet. workers: processes that measure parts side by side: most of the time goes
-    into compiling, which takes one core. More than 1 needs a main module that may be imported again (as for
-    `multiprocessing`), and is for CPUs: processes would fight over an accelerator.
+    goes on with the parts whose claims are not there yet.
+    workers: processes that measure parts side by side: most of the time goes into compiling, which takes one core. More
+    than 1 needs a main module that may be imported again (as for `multiprocessing`), and is for CPUs: processes would
+    fight over an accelerator.
 
     Raises ValueError for an unknown id (the nearest is named), and for a folder that holds claims of another size or
     seed, or anything else.
