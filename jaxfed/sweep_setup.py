@@ -98,7 +98,9 @@ def prepare(
     dims = core.record_dims(jax.random.key(0), base[0], placed, recorded, taken, lengths)
     if plain_mesh is not None and any(not m.per_device for m in recorded):
         checks.fail("measures", "one that sees all clients", "per_device ones, on a mesh that shards the clients")
-    shorten, shown, kept = zip(*(point.get(ax.DATA, data).summaries(per_client, dims) for point in points), strict=True)
+    each = [point.get(ax.DATA, data) for point in points]  # a few federations, for many points
+    made = {id(own): own.summaries(per_client, dims) for own in {id(own): own for own in each}.values()}
+    shorten, shown, kept = zip(*(made[id(own)] for own in each), strict=True)
     by_client = tuple(name for name, axis in dims.items() if "client" in axis)
     windows = max(min(len(timetables[0].stops), loads.WINDOWS), 1)
     settings = Settings(*base, placed)

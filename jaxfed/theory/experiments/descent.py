@@ -14,7 +14,7 @@ What the residual is on quadratics with a constant step size is derived: in a ro
 whose gap grows as (1 - alpha)^2, (tau - 1)^2 and |grad f_i(w*)|^2, and is 0 for tau = 1.
 """
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -24,6 +24,7 @@ from jaxfed.horizontal.apfl import APFL
 from jaxfed.theory.claims import Claim, Found, Interval, at_most, of_mean
 from jaxfed.theory.experiments import local_descent as ld
 from jaxfed.theory.experiments.descent_figures import draw as draw
+from jaxfed.theory.rates import loglog_slope
 
 NAME, SECTION = "descent", "APFL, section 4 (abstract)"
 TAU, ALPHA = 10, 0.5
@@ -83,7 +84,9 @@ def rates(
         {"step": ["decreasing", "constant"], "seed": seed + np.arange(size.seeds), "steps": TAU * ends},
     )
     late = ends >= size.rates / 10
-    found = {name: [of_mean(_slopes(TAU * ends[late], ds[name].values[i][:, late])) for i in range(2)] for name in gaps}
+    found = {
+        name: [loglog_slope(TAU * ends[late], ds[name].values[i][:, late]).found for i in range(2)] for name in gaps
+    }
     setting = "least squares, tau = 10, batches of 5, full participation, averages with weights (t + a)^2"
     shared = dict(condition="eta_t decreases as c / (mu (t + a))", region=at_most(-0.8))
     claims = (
@@ -145,16 +148,16 @@ def residual(
                *worst, condition="tau = 1 (otherwise tau = 10)", region=at_most(-6)),
         _claim("residual-alpha", SECTION, "The personal models' residual grows as (1 - alpha)^2",
                f"log-log slope of {exact} in 1 - alpha; {within}, tau = 10",
-               of_mean(_slopes(1 - ds["alpha"].values, ds["gap"].values.T)), region=near(2)),
+               loglog_slope(1 - ds["alpha"].values, ds["gap"].values.T).found, region=near(2)),
         _claim("residual-steps", "derived from APFL, equations 6-8", "The residual grows as (tau - 1)^2",
                f"log-log slope of {exact} in tau - 1, tau = 2 to 9; {within}, alpha = 0.5",
-               of_mean(_slopes(np.array(STEPS) - 1, ds["gap_of_steps"].values.T)), region=near(2)),
+               loglog_slope(np.array(STEPS) - 1, ds["gap_of_steps"].values.T).found, region=near(2)),
         _claim("residual-diversity", SECTION, "The residual grows in proportion to the gradient diversity zeta_i",
                f"log-log slope over clients of the personal gap in zeta_i at w*; {within}, tau = 10, alpha = 0.5",
-               of_mean(_slopes(ds["diversity"].values, ds["client_gap"].values)), region=near(1)),
+               loglog_slope(ds["diversity"].values, ds["client_gap"].values).found, region=near(1)),
         _claim("residual-distance", SECTION, "The residual grows in proportion to Delta_i = |v_i* - w*|^2",
                f"log-log slope over clients of the personal gap in Delta_i; {within}, tau = 10, alpha = 0.5",
-               of_mean(_slopes(ds["distance"].values, ds["client_gap"].values)), region=near(1)),
+               loglog_slope(ds["distance"].values, ds["client_gap"].values).found, region=near(1)),
     )  # fmt: skip
     return Found(claims, {"residual": ds})
 
@@ -183,7 +186,7 @@ def participation(
         _claim("participation", SECTION, "The personal models need rounds in proportion to n/K",
                "log-log slope in K/n of the rounds until mean_i f_i(vbar_i) - f_i(v_i*) is a tenth of the initial one;"
                " least squares, full gradients, tau = 10, alpha = 0.75, constant step size",
-               of_mean(_slopes(share, needed.T)), region=Interval(-1.2, -0.8)),
+               loglog_slope(share, needed.T).found, region=Interval(-1.2, -0.8)),
     )  # fmt: skip
     return Found(claims, {"participation": ds})
 
@@ -226,14 +229,6 @@ def _derived(problems: list[ld.Problem], alpha: float, tau: int, lr: float) -> n
     """The residual gap of the module's docstring at w = w*, mean over clients, [S]."""
     reach = (1 - alpha) * lr * (tau - 1) / 2
     return np.array([ld.gaps(p.hessians, reach * p.gradients).mean() for p in problems])
-
-
-def _slopes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the slope of log y in log x for each seed, [S]; x [n] or [S, n], y [S, n]."""
-    from scipy import stats
-
-    each, fit = np.broadcast_to(x, np.shape(y)), cast(Any, stats.linregress)
-    return np.array([fit(np.log(a), np.log(b)).slope for a, b in zip(each, y, strict=True)])
 
 
 def _first_below(rounds: np.ndarray, gap: np.ndarray) -> float:
