@@ -16,6 +16,7 @@ is neither sufficient nor necessary). Calls are judged one by one: masks are fre
 calls of two dominators is seen over four trees; that is not counted here.
 """
 
+from collections.abc import Iterator
 from itertools import combinations
 from math import nan
 from typing import Any, NamedTuple
@@ -105,8 +106,9 @@ class Table(NamedTuple):
         shares = self.shares()
         for line in zip(*shares.values(), strict=True):
             row = dict(zip(shares, line, strict=True))
-            lines.append(f"coalitions of {row['size']}: {row['unmasking']} of {row['coalitions'] - row['trivial']} "
-                         f"unmask a party, {row['learning']} learn a sum ({row['trivial']} more are trivial)")  # fmt: skip
+            rest = row["coalitions"] - row["trivial"]
+            lines.append(f"coalitions of {row['size']}: {row['unmasking']} of {rest} unmask a party, "
+                         f"{row['learning']} learn a sum ({row['trivial']} more are trivial)")  # fmt: skip
         return "\n".join(lines)
 
 
@@ -140,13 +142,9 @@ def leaks(pair: Pair, coalition: Any, knows_total: bool = False) -> Leaks:
 
 def table(pair: Pair, largest: int = 3, knows_total: bool = False) -> Table:
     """Return what every coalition of 1 to `largest` parties learns (less than all parties); see `leaks`."""
-    num_parties, root = _check(pair)
     whole("largest", largest, 1)
     flag("knows_total", knows_total)
-    around = _neighbours(pair)
-    sizes = range(1, min(largest, num_parties - 1) + 1)
-    rows = (_leaks(around, root, some, knows_total) for size in sizes for some in combinations(range(num_parties), size))
-    return Table(pair, tuple(rows))
+    return Table(pair, tuple(_all(pair, largest, knows_total)))
 
 
 def resists(pair: Pair, coalition: int = 1) -> bool:
@@ -155,46 +153,8 @@ def resists(pair: Pair, coalition: int = 1) -> bool:
     Neither a party's product nor a partial sum, whether or not it knows z. So no member's removal may disconnect the
     graph of messages: it is (coalition + 1)-connected.
     """
-    return not any(row.surplus for row in table(pair, coalition).rows)
-
-
-def secure_pair(num_parties: int, root: int, coalition: int = 1, seed: int = 0) -> Pair:
-    """Return a pair of trees that passes the rank test for every coalition of at most that many parties (`resists`).
-
-    For single parties it is a random balanced pair, if one of a hundred passes. Otherwise, and for two parties, it is a
-    wheel: the other parties in a ring, which the two trees share out in arms of two (one of three where they are odd in
-    number) that hang on the root. It needs no more messages, has depth 2 or 3, and is 3-connected. All meet Definition 4.
-    Raises ValueError where no pair exists: a coalition with the root that lacks one party learns it from z; and two
-    trees have 2 (q - 1) messages, at least two of them with the root, so the other parties have less than four
-    neighbours on average, and the three neighbours of one of them unmask it.
-    """
-    whole("num_parties", num_parties, 2)
-    whole("root", root, 0)
     whole("coalition", coalition, 1)
-    whole("seed", seed, 0)
-    if root >= num_parties:
-        fail("root", root, f"0 to {num_parties - 1}")
-    if coalition >= num_parties - 1:
-        fail("coalition", coalition, f"less than {num_parties - 1} of {num_parties} parties: with the root among them, "
-             "all but one subtract their own products from z, so no pair exists")  # fmt: skip
-    if coalition > 2:
-        fail("coalition", coalition, "1 or 2: in any two trees some party has at most three neighbours, which together "
-             "unmask it, so no pair exists")  # fmt: skip
-    rng = np.random.default_rng((seed, root))
-    for _ in range(100 if coalition == 1 and num_parties > 3 else 0):
-        pair = aggregation.random_pair(num_parties, root, rng)
-        if differ(pair) and resists(pair):
-            return pair
-    ring = rng.permutation([p for p in range(num_parties) if p != root]).tolist()
-    if num_parties == 3:  # a wheel too, but with the same arm in both trees: Definition 4 allows this one
-        return aggregation.star(root, 3), (root, aggregation.path(ring))
-    return _wheel(root, ring)
-
-
-def pairs(party: Any, coalition: int = 1, seed: int = 0) -> tuple[Pair, ...]:
-    """Return one `secure_pair` per dominator, whose root it is. party: PartyData, or (num_parties, active parties)."""
-    num_parties, active = (party.num_parties, party.active) if hasattr(party, "active") else party
-    return tuple(secure_pair(num_parties, int(root), coalition, seed) for root in active)
+    return not any(row.surplus for row in _all(pair, coalition, False))
 
 
 def _check(pair: Pair) -> tuple[int, int]:
@@ -214,6 +174,15 @@ def _neighbours(pair: Pair) -> dict[int, set[int]]:
     return around
 
 
+def _all(pair: Pair, largest: int, knows_total: bool) -> Iterator[Leaks]:
+    """Yield what each coalition of 1 to `largest` parties, but less than all, learns."""
+    num_parties, root = _check(pair)
+    around = _neighbours(pair)
+    for size in range(1, min(largest, num_parties - 1) + 1):
+        for some in combinations(range(num_parties), size):
+            yield _leaks(around, root, some, knows_total)
+
+
 def _leaks(around: dict[int, set[int]], root: int, coalition: tuple[int, ...], knows_total: bool) -> Leaks:
     seen, components = set(coalition), []
     for start in sorted(around):
@@ -228,14 +197,3 @@ def _leaks(around: dict[int, set[int]], root: int, coalition: tuple[int, ...], k
             components.append(tuple(sorted(component)))
     knows_total = bool(knows_total) or root in coalition
     return Leaks(coalition, knows_total, tuple(some for some in components if knows_total or root not in some))
-
-
-def _wheel(root: int, ring: list[int]) -> Pair:
-    """Return two trees of arms whose messages are the ring's and one between each of its parties and the root."""
-    size, odd = len(ring), len(ring) % 2
-    first = [(ring[i], ring[i + 1]) for i in range(3 if odd else 0, size, 2)]
-    second = [(ring[i - 1], ring[i % size]) for i in range(2 + odd, size + 1, 2)]
-    if odd:  # one arm of three in T1; its middle hangs on the root in T2, by itself
-        first.insert(0, aggregation.path(ring[:3]))
-        second.insert(0, ring[1])
-    return (root, *first), (root, *second)

@@ -1,8 +1,8 @@
 """Unmasking: a coalition takes the masks off other parties' products (notes: mask removal in the tree aggregation).
 
-The attack uses the sums that its parties received and what they added themselves, all with coefficients +1 and -1, so it
-works modulo 2^32 and 2^64 as for floats. Uniform fixed-point masks hide perfectly what the rank test says is hidden, and
-nothing else; `privacy.leakage` says beforehand who is found.
+The attack uses the sums that its parties received and what they added themselves, all with coefficients +1 and -1, so
+it works modulo 2^32 and 2^64 as for floats. Uniform fixed-point masks hide perfectly what the rank test says is hidden,
+and nothing else; `privacy.leakage` says beforehand who is found.
 """
 
 from functools import reduce
@@ -63,10 +63,10 @@ def partial_sums(view: View, total: Any = None) -> tuple[Unmasked, ...]:
 
 
 def differences(first: Any, second: Any, fraction_bits: int | None = None) -> np.ndarray:
-    """Return what two masked numbers say of each other if their masks are the same: o of the second less o of the first.
+    """Return the second product less the first, where two messages o + delta have the same mask.
 
-    first, second: arrays of one shape, floats, or uint32 / uint64 modulo 2^32 / 2^64 with `fraction_bits`. Masks have to be
-    fresh for every call and sample: under one mask a party's leaf message gives away every change of its product.
+    first, second: arrays of one shape, floats, or uint32 / uint64 modulo 2^32 / 2^64 with `fraction_bits`. Masks have
+    to be fresh for every call and sample: under one mask every change of a product shows in what carries it.
     """
     return _decode(np.asarray(second) - np.asarray(first), fraction_bits)
 
@@ -117,8 +117,8 @@ def _of_one_dominator(view: View, updates: np.ndarray, sums: list[Sum], total: A
 def _pieces(view: View, sums: list[Sum], updates: np.ndarray, own: np.ndarray) -> Pieces:
     """Return the sums over the smallest sets of other parties that one tree's messages give.
 
-    Each received sum, less the received sums that it contains and less what the coalition itself (own [N_a, b, C]) added
-    to it in between.
+    Each received sum, less the received sums that it contains and less what the coalition itself (own [N_a, b, C])
+    added to it in between.
     """
     largest: list[tuple[frozenset, Any]] = []  # received so far, none within another
     pieces: Pieces = {}

@@ -57,6 +57,8 @@ def rank(matrix):
             continue
         matrix[done], matrix[pivot] = matrix[pivot], matrix[done]
         for i in range(done + 1, len(matrix)):
+            if matrix[i][column] == 0:
+                continue
             factor = matrix[i][column] / matrix[done][column]
             matrix[i] = [x - factor * y for x, y in zip(matrix[i], matrix[done], strict=True)]
         done += 1
