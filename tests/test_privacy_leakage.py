@@ -112,6 +112,16 @@ def test_definition_4_is_neither_sufficient_nor_necessary():
     assert not any(oracle.unmasked(paths, (party,)) for party in range(3))
 
 
+def test_definition_4_protects_from_single_parties_only_some_balanced_pairs():
+    # with five parties the third leaf hands its number to the root by itself; with four or eight none does unless the
+    # two of them are a subtree, which Definition 4 forbids in both trees
+    pair = aggregation.balanced([0, 1, 2, 3, 4]), aggregation.balanced([0, 3, 2, 1, 4])
+    assert pair == ((((0, 1), 2), (3, 4)), (((0, 3), 2), (1, 4)))
+    assert leakage.differ(pair) and oracle.unmasked(pair, (0,)) == [2] and leakage.leaks(pair, 0).parties == (2,)
+    equal = aggregation.balanced([0, 1, 2, 3]), aggregation.balanced([0, 1, 3, 2])
+    assert not leakage.differ(equal) and leakage.leaks(equal, 0).parties == (1,)
+
+
 def test_two_parties_cannot_be_protected():
     assert leakage.leaks(((0, 1), (0, 1)), 0) == leakage.Leaks((0,), True, ((1,),))
     assert oracle.trees([0, 1]) == [(0, 1)] and oracle.unmasked(((0, 1), (0, 1)), (0,)) == [1]
