@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from jaxfed.privacy import leakage, secure_trees
-from jaxfed.vertical import aggregation
+from jaxfed.vertical import aggregation, leakage, secure_trees
 from jaxfed.vertical.aggregation import FIGURE_5
 from tests.reference import leakage as oracle
 

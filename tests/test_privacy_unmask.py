@@ -6,12 +6,11 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from jaxfed.privacy import leakage
-from jaxfed.privacy.secure_trees import secure_pair
 from jaxfed.privacy.transcript import Sum, View
 from jaxfed.privacy.unmask import differences, partial_sums, unmask
-from jaxfed.vertical import aggregation
+from jaxfed.vertical import aggregation, leakage
 from jaxfed.vertical.aggregation import FIGURE_5
+from jaxfed.vertical.secure_trees import secure_pair
 from tests.reference import leakage as oracle
 
 KINDS = [(None, 0), (32, 16), (64, 32)]

@@ -86,9 +86,9 @@ class Transcript(NamedTuple):
     """A window of a run: N dominated updates in the order in which they were completed, and the truth behind them.
 
     party: the run's PartyData, on the host. window: its first tick and the one after its last. tick, time, dominator,
-    update, rows, theta: as in `View`. scores: z [N, b]. products [N, b, q]: plain. hidden and masks [N, b, q]: o + delta
-    as sent, and delta; None without `secure`. read, applied int [N, q]: in which tick each party read its product for
-    the update, and moved by it (-1: not in the window). weights: at the window's end, as the blocks have them. trees:
+    update, rows, theta: as in `View`. scores: z [N, b]. products [N, b, q]: plain. hidden, masks [N, b, q]: o + delta,
+    as sent, and delta; None without `secure`. read, applied int [N, q]: in which tick each party read its product for the
+    update, and moved by it (-1: not in the window). weights: at the window's end, as the blocks have them. trees:
     one pair per dominator. aggregated: whether parties receive only the mean of theta times their features. backward:
     whether passive parties receive anything. state: the final one of a run, if the window reaches its end, else None.
     """

@@ -2,7 +2,7 @@
 
 The attack uses the sums that its parties received and what they added themselves, all with coefficients +1 and -1, so
 it works modulo 2^32 and 2^64 as for floats. Uniform fixed-point masks hide perfectly what the rank test says is hidden,
-and nothing else; `privacy.leakage` says beforehand who is found.
+and nothing else; `vertical.leakage` says beforehand who is found.
 """
 
 from functools import reduce

@@ -2,7 +2,7 @@
 
 Party l adds a mask delta_l, fresh for every update and row, to its product o_l. The sum of o + delta goes along tree T1
 to the dominator and the sum of delta along T2; their difference is z. What a coalition can undo is a matter of the two
-trees: see `privacy.leakage`. Masks are drawn for a block of ticks at once, from the run's secret and the counter (an
+trees: see `vertical.leakage`. Masks are drawn for a block of ticks at once, from the run's secret and the counter (an
 update's own number, row of the minibatch and party), so no change of schedule or block changes them.
 """
 
@@ -16,13 +16,12 @@ import numpy as np
 from jaxfed.checks import fail, number, one_of, whole
 from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array
-from jaxfed.vertical import aggregation, backward, fixed_point, tree_sums
+from jaxfed.vertical import aggregation, backward, fixed_point, secure_trees, tree_sums
 from jaxfed.vertical.aggregation import Pair, Tree
 from jaxfed.vertical.fixed_point import Limbs
 from jaxfed.vertical.samples import threefry
 
 FRACTION_BITS = {32: 20, 64: 32}
-TREES = 3  # distinguishes the seed of the default trees
 
 
 class SecureAggregation(PyTreeNode):
@@ -32,8 +31,9 @@ class SecureAggregation(PyTreeNode):
     exactly; None: floats under masks uniform on [-scale, scale), the paper's, which hide little where `scale` (traced)
     is small and lose digits where it is large. `fraction_bits` (static): of fixed-point numbers, by default 20 of 32 or
     32 of 64; every product must stay below 2^(bits - 1 - fraction_bits) / q, else the run ends in NaN and says so.
-    `trees` (static): one pair (T1, T2) per dominator (`vertical.aggregation`), whose root it is, by default random
-    balanced ones drawn from `seed`. Departures: the paper has one pair, and says nothing about what masks are.
+    `trees` (static): one pair (T1, T2) per dominator (`vertical.aggregation`), whose root it is; by default pairs from
+    which no single party learns anything but z, drawn from `seed` (`vertical.secure_trees`; two parties cannot hide
+    from each other). Departures: the paper has one pair, and says nothing about what masks are.
     """
 
     scale: Any = 1.0
@@ -55,7 +55,7 @@ class SecureAggregation(PyTreeNode):
 
     def pairs(self, party: Any) -> tuple[Pair, ...]:
         """Return the tree pair of each dominator. party: PartyData, or anything with `num_parties` and `active`."""
-        return _random_pairs(party.num_parties, tuple(party.active), self.seed) if self.trees is None else self.trees
+        return _default_pairs(party.num_parties, tuple(party.active), self.seed) if self.trees is None else self.trees
 
     def check(self, party: Any) -> None:
         """Raise ValueError where this does not suit the parties."""
@@ -82,9 +82,11 @@ class SecureAggregation(PyTreeNode):
 
 
 @cache
-def _random_pairs(num_parties: int, active: tuple[int, ...], seed: int) -> tuple[Pair, ...]:
-    rng = np.random.default_rng((seed, TREES))
-    return tuple(aggregation.random_pair(num_parties, root, rng) for root in active)
+def _default_pairs(num_parties: int, active: tuple[int, ...], seed: int) -> tuple[Pair, ...]:
+    if num_parties > 2:
+        return secure_trees.pairs((num_parties, active), seed=seed)
+    # the other of two is what z leaves: no pair protects it
+    return tuple((aggregation.star(root, num_parties),) * 2 for root in active)
 
 
 def draw(secure: SecureAggregation, key: Array, update: Array, batch_size: int) -> Any:

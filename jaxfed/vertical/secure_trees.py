@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxfed.checks import fail, whole
-from jaxfed.privacy import leakage
-from jaxfed.vertical import aggregation
+from jaxfed.vertical import aggregation, leakage
 from jaxfed.vertical.aggregation import Pair, Tree
 
 
