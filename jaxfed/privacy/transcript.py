@@ -126,6 +126,23 @@ class Transcript(NamedTuple):
         start, stop = self.window
         return f"Transcript({len(self.tick)} updates in ticks {start} to {stop - 1}, {self.products.shape[2]} parties)"
 
+    def seen(self) -> str:
+        """Return who saw what, as text: how many values of each kind each party received."""
+        lines = [f"{'party':>5} {'labels':>6} {'thetas':>9} {'gradients':>9} {'sums of products':>16} {'of masks':>9} "
+                 f"{'scores':>9} {'passes':>6}"]  # fmt: skip
+        for party in range(self.products.shape[2]):
+            view = self.view(party)
+            count = lambda x: 0 if x is None else int(np.isfinite(x).sum())  # noqa: E731
+            over = [sum(s.values.size for s in view.sums if s.tree == tree) for tree in (1, 2)]
+            own = view.theta if view.theta is None or view.labels is None else view.theta[view.dominator != party]
+            gradients = 0 if view.gradients is None else len(view.gradients)
+            lines.append(f"{party:>5} {'' if view.labels is None else 'yes':>6} {count(own):>9} {gradients:>9} "
+                         f"{over[0]:>16} {over[1]:>9} {count(view.scores):>9} {len(view.passes):>6}")  # fmt: skip
+        hidden = "as they are" if self.hidden is None else "masked"
+        return f"values received in ticks {self.window[0]} to {self.window[1] - 1} (products {hidden})\n" + "\n".join(
+            lines
+        )
+
     def view(self, parties: Any) -> View:
         """Return what a coalition (a party number, or several) has after the window.
 
