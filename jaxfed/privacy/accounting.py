@@ -17,9 +17,11 @@ from typing import Any
 
 from jaxfed.checks import fail, number, one_of, whole
 
-# Renyi orders for Theorem 27, which costs the square of an order and only interpolates between integers: a choice of
-# the library's own, four times faster. Any choice gives a valid epsilon.
+LEAST = 0.05  # noise below it is worth nothing, and the library's sums overflow
+# Renyi orders; any choice gives a valid epsilon. Theorem 27 costs the square of an order and only interpolates between
+# integers; fractions often do not converge for Poisson cohorts. Full participation takes the library's own.
 ORDERS = (*range(2, 33), *range(36, 65, 4), 80, 96, 128, 256)
+POISSON_ORDERS = (*range(2, 65), *range(72, 129, 8), 192, 256, 512, 1024)
 
 
 def epsilon(
@@ -30,14 +32,14 @@ def epsilon(
     delta: float,
     sampling: str = "without_replacement",
 ) -> float:
-    """Return epsilon of `rounds` rounds at `delta`; inf without noise.
+    """Return epsilon of `rounds` rounds at `delta`; inf for a noise multiplier below 0.05.
 
     sampling: "without_replacement" or "poisson", with what goes with it (see above). cohort_size = num_clients is full
     participation. Raises ValueError for impossible numbers, ModuleNotFoundError where dp-accounting is missing.
     """
     number("noise_multiplier", noise_multiplier, 0)
     make, event = _mechanism(cohort_size, num_clients, rounds, delta, sampling)
-    if noise_multiplier == 0:
+    if noise_multiplier < LEAST:
         return float("inf")
     return float(make().compose(event(noise_multiplier)).get_epsilon(delta))
 
@@ -52,17 +54,16 @@ def noise_for(
 ) -> float:
     """Return the least noise multiplier, to 1e-4 and rounded up, whose `epsilon` is at most this one.
 
-    Arguments as in `epsilon`; raises ValueError where no noise below 2^20 is enough.
+    Arguments as in `epsilon`; raises ValueError for an epsilon that a multiplier of 0.05 has already.
     """
     number("epsilon", epsilon, 1e-6)
     make, event = _mechanism(cohort_size, num_clients, rounds, delta, sampling)
+    most = make().compose(event(LEAST)).get_epsilon(delta)
+    if epsilon >= most:
+        fail("epsilon", f"{epsilon:g}", f"less than {most:g}, which is no privacy at all")
     dp = _library()
-    bracket = dp.LowerEndpointAndGuess(1e-2, 1.0)
-    try:
-        found = dp.calibrate_dp_mechanism(make, event, epsilon, delta, bracket, tol=1e-4)
-    except dp.mechanism_calibration.NoBracketIntervalFoundError:
-        fail("epsilon", epsilon, f"one that some noise reaches at delta {delta:g}")
-    return float(found)
+    bracket = dp.LowerEndpointAndGuess(LEAST, 1.0)
+    return float(dp.calibrate_dp_mechanism(make, event, epsilon, delta, bracket, tol=1e-4))
 
 
 def _mechanism(cohort_size: Any, num_clients: Any, rounds: Any, delta: Any, sampling: Any) -> tuple[Any, Any]:
@@ -79,7 +80,8 @@ def _mechanism(cohort_size: Any, num_clients: Any, rounds: Any, delta: Any, samp
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE if poisson else dp.NeighboringRelation.REPLACE_ONE
 
     def accountant() -> Any:
-        return dp.rdp.RdpAccountant(None if poisson or cohort_size == num_clients else ORDERS, relation)
+        orders = POISSON_ORDERS if poisson else ORDERS
+        return dp.rdp.RdpAccountant(None if cohort_size == num_clients else orders, relation)
 
     def event(noise_multiplier: float) -> Any:
         if poisson:
