@@ -3,11 +3,12 @@
 Fu et al. 2022 ("Label inference attacks against vertical federated learning"): the bottom model that training gave the
 attacker is a good start for a model of its own. For a linear model the bottom output is one number, o = x w, so what
 has to be completed is a threshold and a scale. Its AUC is that of o itself (or one less that, where few labels give the
-scale the wrong sign). The active attack is the same one after a run in which the attacker multiplied its own steps.
+scale the wrong sign). The active attack is the same one after a run in which the attacker multiplied its own steps. In
+a linear model that gains nothing once training has converged: own steps of another size do not move the optimum.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +19,11 @@ from jaxfed.privacy.transcript import View
 class Completion(NamedTuple):
     """Scores for the +1 class, above 0 for a guess of +1: by completion and by a local model without federation.
 
-    scores, local [n] of the view's samples; test_scores, test_local [n_test], or None.
+    scores, local [n] of the view's samples; test_scores, test_local [n_test], or None. output [n]: o itself, by which
+    an attacker that knows that the scores add up to the model's ranks samples without any label.
     """
 
+    output: np.ndarray
     scores: np.ndarray
     local: np.ndarray
     test_scores: np.ndarray | None
@@ -30,7 +33,7 @@ class Completion(NamedTuple):
 def complete(
     view: View, known: Mapping[int, int], *, test_x: np.ndarray | None = None, self_training: bool = False
 ) -> Completion:
-    """Return the completed model's scores, and those of a model trained on the attacker's features from the same labels.
+    """Return the completed model's scores, and those of a local model on the attacker's features from the same labels.
 
     known: {row: -1 or +1}, both classes among them. test_x [n_test, d_own]: the attacker's features of other samples.
     self_training: both models also learn from their own confident guesses on the samples without a label (Yarowsky
@@ -49,9 +52,10 @@ def complete(
     test = None if test_x is None else np.asarray(test_x, float)
     rows = np.fromiter(known, int)
     labels = np.fromiter((known[row] for row in known), int)
-    scores, test_scores = _fit((x @ w)[:, None], rows, labels, None if test is None else (test @ w)[:, None], self_training)
+    outputs = (x @ w)[:, None], None if test is None else (test @ w)[:, None]
+    scores, test_scores = _fit(outputs[0], rows, labels, outputs[1], self_training)
     local, test_local = _fit(x, rows, labels, test, self_training)
-    return Completion(scores, local, test_scores, test_local)
+    return Completion(outputs[0][:, 0], scores, local, test_scores, test_local)
 
 
 def _fit(
@@ -64,13 +68,13 @@ def _fit(
 
     scaler = StandardScaler().fit(inputs)  # by all samples: the attacker has their features
     inputs = scaler.transform(inputs)
-    model = LogisticRegression(max_iter=1000)
+    model: Any = LogisticRegression(max_iter=1000)
     if self_training:
         targets = np.full(len(inputs), -1)  # scikit-learn's mark for no label
         targets[rows] = labels > 0
         model = SelfTrainingClassifier(model).fit(inputs, targets)
-        odds = lambda x: np.log(model.predict_proba(x) + 1e-300) @ np.array([-1.0, 1.0])  # noqa: E731
+        model = model.estimator_  # the last of those it trained
     else:
         model.fit(inputs[rows], labels > 0)
-        odds = model.decision_function
+    odds = model.decision_function
     return odds(inputs), None if test is None else odds(scaler.transform(test))

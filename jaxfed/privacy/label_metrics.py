@@ -33,11 +33,9 @@ def judge(truth: np.ndarray, guesses: Guesses, skip: Iterable[int] = ()) -> Judg
     told = np.asarray(truth, float)[guesses.rows]
     each = np.where(own, np.nan, guesses.each)
     votes = np.where(each == 0, np.nan, np.sign(each))
-    scores = (guesses.first, guesses.last, guesses.mean)
-    aucs = (auc(truth, score, skip) for score in scores)
-    return Judged(
-        accuracy(told, votes), auc(told, each), accuracy(truth, guesses.labels, skip), *aucs, coverage(guesses.mean)
-    )
+    first, last, mean = (auc(truth, score, skip) for score in (guesses.first, guesses.last, guesses.mean))
+    right = accuracy(truth, guesses.labels, skip)
+    return Judged(accuracy(told, votes), auc(told, each), right, first, last, mean, coverage(guesses.mean))
 
 
 def accuracy(truth: np.ndarray, guess: np.ndarray, skip: Iterable[int] = ()) -> float:

@@ -7,11 +7,12 @@ received) and knowledge that it names, and gives `Guesses`; `label_metrics` judg
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from jaxfed.checks import fail, number
-from jaxfed.privacy.messages import Guesses, Messages, collect, gather
+from jaxfed.privacy.messages import Guesses, collect, gather
 from jaxfed.privacy.transcript import View
 
 
@@ -38,9 +39,9 @@ def by_clusters(
     """Return guesses from two clusters of thetas, without knowing the loss or what its sign means.
 
     at: where the clusters are split; None: where two means split the first message of each sample (scikit-learn's
-    k-means): exact for those at w = 0, worse the more has been learned by then, as thetas crowd around 0. Labels are then known up to one global swap, which
-    is settled by `known`, {row: -1 or +1}, and if that says nothing by `prior`, the share of positives, of which only
-    the side of one half is used. Raises ValueError where neither settles it.
+    k-means): exact for those at w = 0, worse the more has been learned by then, as thetas crowd around 0. Labels are
+    then known up to one global swap, which is settled by `known`, {row: -1 or +1}, and if that says nothing by `prior`,
+    the share of positives, of which only the side of one half is used. Raises ValueError where neither settles it.
     """
     told = collect(view, passes)
     if at is None:
@@ -112,5 +113,6 @@ def _two_means(values: np.ndarray) -> float:
 
     if not values.size or np.min(values) == np.max(values):
         fail("view", "thetas that are all equal", "two clusters of them")
-    start = np.array([[np.min(values)], [np.max(values)]])
-    return float(np.mean(KMeans(2, init=start, n_init=1).fit(values[:, None]).cluster_centers_))
+    start: Any = np.array([[np.min(values)], [np.max(values)]])
+    means: Any = KMeans(2, init=start).fit(values[:, None]).cluster_centers_
+    return float(np.mean(means))

@@ -1,4 +1,4 @@
-"""What a view holds of theta, message by message, and what repeats of a sample add up to: what label attacks start from.
+"""What a view holds of theta, message by message, and what repeats of a sample add up to: the label attacks' input.
 
 A run tells a party about the same sample again and again. Every label attack therefore gives a score per message and
 the scores accumulated per sample: what looks safe in one message need not be safe over a run.

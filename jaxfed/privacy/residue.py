@@ -1,8 +1,8 @@
 """The residue attack: thetas, and so labels, from gradients that a minibatch was added up to.
 
 Sending a party only g = (1/b) sum_i theta_i x_i of its own features, instead of each theta_i, hides little (Tan et al.
-2022, "Residue-based label protection mechanisms in vertical logistic regression"): with its own rows the party has d_own
-equations in b unknowns, which are exact where b is at most their rank.
+2022, "Residue-based label protection mechanisms in vertical logistic regression"): with its own rows the party has
+d_own equations in b unknowns, which are exact where b is at most their rank.
 """
 
 from typing import NamedTuple
@@ -12,6 +12,8 @@ import numpy as np
 from jaxfed.checks import fail
 from jaxfed.privacy.messages import Guesses, gather
 from jaxfed.privacy.transcript import View
+
+SURE = 1e-12  # of 1 - P_ii, so an error of at most 1e-6 |theta| where values are exact
 
 
 class Residue(NamedTuple):
@@ -50,7 +52,7 @@ def residue(view: View) -> Residue:
     share = np.sum(right**2, 1)  # P_ii
     told = np.any(system != 0, 1)
     theta = np.take_along_axis(np.where(told, theta, np.nan), first, 1)
-    determined = np.take_along_axis(told & (share > 1 - np.sqrt(eps)), first, 1)
+    determined = np.take_along_axis(told & (share > 1 - SURE), first, 1)
     guesses = gather(len(x), rows.ravel(), -theta.ravel())
     return Residue(theta, np.sum(keep, 1), np.sum(count > 0, 1), determined, guesses)
 
