@@ -1,5 +1,6 @@
 """Label attacks on runs that a NumPy oracle played, each with a control: shuffled labels, or thetas that are noise."""
 
+import jax
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -8,6 +9,7 @@ from jaxfed.privacy import label_metrics as metrics
 from jaxfed.privacy.inversion import at_start, logits, solve, with_scores
 from jaxfed.privacy.labels import by_clusters, by_hint, by_norm, by_sign
 from jaxfed.privacy.messages import collect, gather
+from jaxfed.vertical.objective import Objective
 from tests.label_views import view
 from tests.reference.privacy_labels import gaussian, simulate
 from tests.reference.vertical_losses import slope
@@ -171,6 +173,21 @@ def test_scores_are_as_exact_as_the_rounding_of_theta_allows():
         assert np.all(error[near] <= 1.01 * allowed[near] + 1e-13)
 
 
+def test_scores_from_the_thetas_that_jaxfed_computes():
+    z = np.random.default_rng(0).normal(size=(2000, 3)).astype(np.float32) * 1.5
+    y = np.where(np.arange(2000) % 3 == 0, 1.0, -1.0).astype(np.float32)
+    _, seen = play(*classes(5), 1)
+    rows = np.broadcast_to(np.arange(2000)[:, None], z.shape)
+    theta = np.asarray(jax.jit(Objective("logistic").theta)(z, y[rows]))
+    assert theta.dtype == np.float32
+    told = dict(rows=rows, theta=theta, tick=np.arange(2000), products=z[:, :, None] / 2)
+    seen = seen._replace(x=np.zeros((2000, 1)), **told)
+    found, near = logits(seen), (-y[rows] * z).ravel() < 4
+    np.testing.assert_array_equal(found.labels, y[found.rows])
+    assert metrics.largest_error(z.ravel()[near], found.z[near]) < 1e-5
+    assert metrics.largest_error(z.ravel()[near] / 2, found.others[near]) < 1e-5
+
+
 def test_norms_tell_rare_positives_and_nothing_of_balanced_classes():
     weak = dict(noise=8.0, seed=1)
     for shift, share in [(-12.5, (0.06, 0.1)), (0.0, (0.45, 0.55))]:
@@ -222,6 +239,9 @@ def test_at_the_start_theta_tells_the_target(loss):
     assert metrics.coverage(found.values) == 1 and metrics.mean_error(y, found.values) < 1e-7
     assert np.sum(~np.isnan(found.each)) == len(y) + 1  # the first pass and the first update, not the later ones
     assert metrics.coverage(at_start(window(full, 10)).values) == 0  # the control: a window that begins later
+    bare = seen._replace(x=np.zeros((len(y), 0)), products=0 * seen.products)  # of an attacker without features
+    assert metrics.mean_error(y, at_start(bare).values) < 1e-15 and np.sum(~np.isnan(at_start(bare).each)) == 4
+    assert metrics.coverage(at_start(window(bare, 10)).values) == 0
     if loss != "robust":
         later = with_scores(seen, np.zeros_like(run["scores"]))
         assert metrics.mean_error(y, later.values) > 0.05

@@ -66,7 +66,7 @@ def _fit(
     from sklearn.preprocessing import StandardScaler
     from sklearn.semi_supervised import SelfTrainingClassifier
 
-    scaler = StandardScaler().fit(inputs)  # by all samples: the attacker has their features
+    scaler: Any = StandardScaler().fit(inputs)  # by all samples: the attacker has their features
     inputs = scaler.transform(inputs)
     model: Any = LogisticRegression(max_iter=1000)
     if self_training:

@@ -58,12 +58,16 @@ def at_start(view: View) -> Targets:
     Those are a pass before tick 0 (SAGA's and SVRG's first, all rows), and the updates before the first whose own
     partial product isn't exactly 0, by which the attacker sees that its block has moved. In an asynchronous run others
     may have moved before: their products at the message are then the error (squared losses). A view that begins later
-    has none. Squared: y = -theta / 2; half squared: y = -theta; robust: see `solve`; two classes: y = -sign(theta).
+    has none; an attacker without features goes by the first tick, if that has a dominator's first update. Squared:
+    y = -theta / 2; half squared: y = -theta; robust: see `solve`; two classes: y = -sign(theta).
     """
     told = collect(view)
     moved = told.update[told.own != 0]  # NaN too
     moved = moved[moved >= 0]
-    early = told.update < (moved.min() if moved.size else len(view.rows))
+    until = int(moved.min()) if moved.size else len(view.rows)
+    if not np.any(view.x):
+        until = int(np.sum((view.tick == view.tick[:1]) & (view.update == 0)))
+    early = told.update < until
     first = [-1 - i for i, full in enumerate(view.passes) if full.tick == 0]
     keep = np.where(told.update >= 0, early, np.isin(told.update, first))
     each = np.where(keep, solve(view.loss, told.theta, np.zeros(len(told.theta))), np.nan)
