@@ -339,7 +339,7 @@ def test_attacks_on_theta_refuse_a_view_without_it():
     blocks, y = classes(20)
     hidden = view(blocks, simulate(blocks, y, 5, b=3), (1,), aggregated=True)
     for attack in (by_sign, by_norm, logits, at_start, lambda seen: by_hint(seen, {0: 1})):
-        with pytest.raises(ValueError, match="view: got gradients only"):
+        with pytest.raises(ValueError, match="view: got no thetas"):
             attack(hidden)
     _, ridge = play(*targets(), 3, loss="squared")
     with pytest.raises(ValueError, match="view.loss: got 'squared'"):

@@ -120,5 +120,5 @@ def test_solutions_are_those_of_lstsq_and_rows_without_features_say_nothing():
 
 def test_views_with_theta_are_refused():
     blocks, y = gaussian(20, (D, 18), WEIGHTS)
-    with pytest.raises(ValueError, match="view: got theta of each sample, wanted batch-aggregated gradients"):
+    with pytest.raises(ValueError, match="view: got no gradients, wanted batch-aggregated gradients"):
         residue(view(blocks, simulate(blocks, y, 3), (0,)))

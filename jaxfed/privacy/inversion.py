@@ -55,19 +55,18 @@ def logits(view: View, *, passes: bool = True) -> Logits:
 def at_start(view: View) -> Targets:
     """Return targets from the messages that were computed at w = 0, where z = 0 is known. Needs the loss.
 
-    Those are a pass before tick 0 (SAGA's and SVRG's first, all rows), and the updates before the first whose own
-    partial product isn't exactly 0, by which the attacker sees that its block has moved. In an asynchronous run others
-    may have moved before: their products at the message are then the error (squared losses). A view that begins later
-    has none; an attacker without features goes by the first tick, if that has a dominator's first update. Squared:
-    y = -theta / 2; half squared: y = -theta; robust: see `solve`; two classes: y = -sign(theta).
+    Those are a pass before tick 0 (SAGA's and SVRG's first, all rows), the first tick of a run, and later ones for as
+    long as the attacker sees that its block has not moved: own partial products that are exactly 0, some of them of
+    rows that are not. In an asynchronous run others may have moved before: their products at the message are then the
+    error (squared losses). A view that begins later has none. Squared: y = -theta / 2; half squared: y = -theta;
+    robust: see `solve`; two classes: y = -sign(theta).
     """
-    told = collect(view)
-    moved = told.update[told.own != 0]  # NaN too
-    moved = moved[moved >= 0]
-    until = int(moved.min()) if moved.size else len(view.rows)
-    if not np.any(view.x):
-        until = int(np.sum((view.tick == view.tick[:1]) & (view.update == 0)))
-    early = told.update < until
+    told, ticks = collect(view), np.asarray(view.tick)
+    still = np.all(np.sum(view.products, -1) == 0, 1)
+    until = len(still) if np.all(still) else int(np.argmin(still))  # the first update with another product
+    sure = np.any(np.asarray(view.x)[view.rows] != 0, (1, 2)) | ((ticks == ticks[:1]) & (view.update == 0))
+    last = np.max(ticks[:until][sure[:until]], initial=-1)
+    early = (told.update < until) & (ticks[np.maximum(told.update, 0)] <= last)
     first = [-1 - i for i, full in enumerate(view.passes) if full.tick == 0]
     keep = np.where(told.update >= 0, early, np.isin(told.update, first))
     each = np.where(keep, solve(view.loss, told.theta, np.zeros(len(told.theta))), np.nan)

@@ -90,7 +90,7 @@ def by_hint(view: View, known: Mapping[int, int], *, passes: bool = True) -> Gue
     label = np.zeros(len(view.x))
     for row, value in known.items():
         label[row] = value
-    hint = np.sum(label[told.rows] * told.theta)
+    hint = np.nansum(label[told.rows] * told.theta)
     if hint == 0:
         fail("known", repr(dict(known)), "a row that was seen, whose thetas don't cancel")
     return gather(len(view.x), told.rows, np.sign(hint) * np.sign(told.theta))

@@ -15,7 +15,7 @@ from jaxfed.privacy.transcript import View
 class Messages(NamedTuple):
     """M values of theta in the order of arrival.
 
-    rows int [M]; theta float64 [M]; own [M]: the coalition's part of the score that theta was computed from, NaN where
+    rows int [M]; theta float64 [M], NaN where it was not sent to the coalition; own [M]: the coalition's part of the score that theta was computed from, NaN where
     it is not known (passes: a view does not hold the weights of that moment); update int [M]: which of the view's
     updates, or -1 - p for its pass p.
     """
@@ -49,7 +49,7 @@ def collect(view: View, passes: bool = True) -> Messages:
     """
     flag("passes", passes)
     if view.theta is None:
-        fail("view", "gradients only", "theta of each sample (for batch-aggregated gradients see privacy.residue)")
+        fail("view", "no thetas", "theta of each sample (for batch-aggregated gradients see privacy.residue)")
     theta, rows = (np.asarray(x) for x in (view.theta, view.rows))
     own = np.sum(np.asarray(view.products, float), -1)
     update = np.broadcast_to(np.arange(len(rows))[:, None], rows.shape)

@@ -37,7 +37,7 @@ def residue(view: View) -> Residue:
     features get NaN. Raises ValueError where there are no gradients.
     """
     if view.gradients is None:
-        fail("view", "theta of each sample", "batch-aggregated gradients (for theta see privacy.labels)")
+        fail("view", "no gradients", "batch-aggregated gradients (for theta see privacy.labels)")
     rows, gradients = np.asarray(view.rows), np.asarray(view.gradients)
     x = np.asarray(view.x)
     size = rows.shape[1]
