@@ -20,13 +20,8 @@ PASSIVE = (1, 3)
 @pytest.mark.parametrize("method", ["sgd", "svrg", "saga"])
 def test_a_passive_party_learns_labels_scores_and_the_others_products(method):
     party, _, y = federation(n=60)
-    run = record(
-        0,
-        METHODS[method](Objective(l2=1e-3), lr=0.05),
-        party,
-        scheduler=jf.vertical.BilevelAsync(party),
-        num_rounds=300,
-    )
+    algorithm, scheduler = METHODS[method](Objective(l2=1e-3), lr=0.05), jf.vertical.BilevelAsync(party)
+    run = record(0, algorithm, party, scheduler=scheduler, num_rounds=300)
     seen = run.view(1)
     assert seen.labels is None
     met = np.isin(np.arange(60), run.rows) | bool(run.passes)

@@ -49,13 +49,13 @@ def by_clusters(
         at = _two_means(first[~np.isnan(first)])
     number("at", at, -np.inf)
     guesses = gather(len(view.x), told.rows, at - told.theta)
-    labels, known = guesses.labels, _checked(known, len(view.x))
-    votes = np.nansum([label * labels[row] for row, label in known.items()])
+    known = _checked(known, len(view.x))
+    votes = _orientation(guesses, known)
     if votes == 0 and prior is not None:
         number("prior", prior, 0, 1)
-        votes = np.nansum(labels) * (prior - 0.5)
+        votes = np.nansum(guesses.labels) * (prior - 0.5)
     if votes == 0:
-        fail("known", repr(dict(known)), "a label of a sample that was seen, or a `prior` other than one half")
+        fail("known", repr(known), "a label of a sample that was seen, or a `prior` other than one half")
     return gather(len(view.x), told.rows, np.sign(votes) * (at - told.theta))
 
 
@@ -105,6 +105,17 @@ def _checked(known: Mapping[int, int] | None, num_rows: int) -> dict[int, int]:
         if label not in (-1, 1):
             fail(f"known[{row}]", repr(label), "-1 or +1")
     return known
+
+
+def _orientation(guesses: Guesses, known: Mapping[int, int]) -> float:
+    """Return whether guesses go with known labels (> 0) or against them (< 0): by the mean scores of the two classes,
+    which don't hang on where the clusters are split, or by the labels where one class is known."""
+    seen = [row for row in known if not np.isnan(guesses.labels[row])]
+    positive = np.array([known[row] > 0 for row in seen], bool)
+    if 0 < np.sum(positive) < len(seen):
+        mean = guesses.mean[seen]
+        return float(np.mean(mean[positive]) - np.mean(mean[~positive]))
+    return float(np.sum(guesses.labels[seen] * np.where(positive, 1, -1)))
 
 
 def _two_means(values: np.ndarray) -> float:

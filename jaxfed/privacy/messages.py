@@ -15,9 +15,9 @@ from jaxfed.privacy.transcript import View
 class Messages(NamedTuple):
     """M values of theta in the order of arrival.
 
-    rows int [M]; theta float64 [M], NaN where it was not sent to the coalition; own [M]: the coalition's part of the score that theta was computed from, NaN where
-    it is not known (passes: a view does not hold the weights of that moment); update int [M]: which of the view's
-    updates, or -1 - p for its pass p.
+    rows int [M]; theta float64 [M], NaN where it was not sent to the coalition; own [M]: the coalition's part of the
+    score that theta was computed from, NaN where it is not known (passes: a view does not hold the weights of that
+    moment); update int [M]: which of the view's updates, or -1 - p for its pass p.
     """
 
     rows: np.ndarray
