@@ -1,0 +1,154 @@
+"""The Gram attack: a dominator learns the inner products of the other parties' rows, with secure aggregation intact.
+
+A party moves by known multiples of its rows, so the change of z_j around an update on i shows x_i . x_j: for one update
+K_ij = -(z_j' - (1 - lr l2) z_j) / (lr theta_i) (notes on vertical learning, section 3.6; after Weng et al. 2020, reverse
+multiplication). In a run all that lies between two scores of a row is a linear combination with known coefficients
+(`jaxfed.privacy.equations`). Features follow from K: see `jaxfed.privacy.reconstruction`.
+
+Everything is solved in float64. What float32 runs cost: z_j' - z_j cancels, so K_ij has an error of about
+6e-8 |z_j| / (lr |theta_i|), ten times smaller where lr is ten times larger.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxfed.checks import fail, flag, number
+from jaxfed.privacy.equations import Equations, equations
+from jaxfed.privacy.transcript import View
+
+UNSEEN = 1e-10  # the squared share of an entry outside of what the equations span, below which it is determined
+
+
+class Gram(NamedTuple):
+    """Inner products of rows of the other parties, and how far the equations determine them.
+
+    rows int [r], columns int [c]: samples. gram [r, c]: x_row . x_column summed over all other parties, the solution of
+    least norm. determined [r, c]: which entries the equations fix. parts [g, r, c], parts_determined: the same for each
+    of `groups` alone. equations, rank int [r]: of each row's system, of `unknowns` columns. residual [r]: of least
+    squares, relative; large where the schedule or the messages were not what was assumed (0 where there are no more
+    equations than the rank: then it can't show).
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    gram: np.ndarray
+    determined: np.ndarray
+    groups: tuple[tuple[int, ...], ...]
+    parts: np.ndarray
+    parts_determined: np.ndarray
+    equations: np.ndarray
+    rank: np.ndarray
+    unknowns: int
+    residual: np.ndarray
+
+
+class Low(NamedTuple):
+    """gram [n, n] of the other parties' rows; its numerical `rank`; asymmetry: of the products between the directions
+    that the passes saw, relative; 0 in exact arithmetic, large under wrong messages."""
+
+    gram: np.ndarray
+    rank: int
+    asymmetry: float
+
+
+def around(before: np.ndarray, after: np.ndarray, theta: Any, lr: Any, l2: float = 0.0) -> np.ndarray:
+    """Return K_ij from z_j before and after one update on i, any shapes that broadcast.
+
+    theta: of the update on i, divided by the batch size if there is one; lr: the step size; l2: 0 without a
+    regulariser. z may be all parties' (then K is) or the others'. Every party has applied that update and no other.
+    """
+    before, after, theta, lr = (np.asarray(value, float) for value in (before, after, theta, lr))
+    return -((after - before) + lr * l2 * before) / (lr * theta)  # z' - z first: exact where they are close
+
+
+def attack(view: View, *, at_zero: bool = False, rcond: float | None = None, **knowledge: Any) -> Gram:
+    """Return what a coalition's scores tell of the other parties' Gram matrix, row by row.
+
+    at_zero: the window begins with the run, so all weights start at 0; else w_start . x_j is one more unknown for each
+    row and group. rcond: singular values below this share of the largest count as 0; None: eps^(2/3) of the scores'
+    precision. knowledge: what a view does not hold, and which rows: see `equations`. Raises ValueError.
+    """
+    flag("at_zero", at_zero)
+    system = equations(view, **knowledge)
+    rcond = precision(view) if rcond is None else rcond
+    number("rcond", rcond, 0, 1)
+    rows, (g, c) = np.unique(system.row), system.beta.shape[1:]
+    found = [_solve(system, np.flatnonzero(system.row == row), at_zero, rcond) for row in rows]
+    parts, seen, together, rank, residual = (np.array(column) for column in zip(*found, strict=True)) if found else (
+        np.zeros((0, g, c)), np.zeros((0, g, c)), np.zeros((0, c)), np.zeros(0, int), np.zeros(0))  # fmt: skip
+    return Gram(rows, system.columns, parts.sum(1), 1 - together < UNSEEN, system.groups, parts.swapaxes(0, 1),
+                (1 - seen < UNSEEN).swapaxes(0, 1), np.unique(system.row, return_counts=True)[1], rank,
+                g * c + (0 if at_zero else g), residual)  # fmt: skip
+
+
+def precision(view: View) -> float:
+    """Return eps^(2/3) of the precision of a view's scores, the default of `rcond`."""
+    return float(np.finfo(np.asarray(view.scores).dtype).eps) ** (2 / 3)
+
+
+def _solve(system: Equations, which: np.ndarray, at_zero: bool, rcond: float) -> tuple:
+    """Return for one row: parts [g, c], the share of each within the row space, that of their sums, rank, residual."""
+    value, moment = system.value[which], system.moment[which]
+    beta, decay = system.beta[moment], system.decay[moment]
+    count, g, c = beta.shape
+    matrix = beta.reshape(count, g * c)
+    if not at_zero:  # on the scale of beta, or the start would decide which singular values are small
+        scale = np.linalg.norm(matrix) / np.linalg.norm(decay) if np.any(matrix) else 1.0
+        matrix = np.concatenate([matrix, decay * scale], 1)
+    u, s, vt = np.linalg.svd(matrix, full_matrices=False)
+    keep = s > rcond * max(s[0], 1e-300)
+    u, s, vt = u[:, keep], s[keep], vt[keep]
+    fitted = u.T @ value
+    solution = (fitted / s) @ vt
+    span = vt[:, : g * c].reshape(-1, g, c)
+    residual = np.linalg.norm(value - u @ fitted) / max(np.linalg.norm(value), 1e-300)
+    together = np.square(span.sum(1)).sum(0) / g
+    return solution[: g * c].reshape(g, c), np.square(span).sum(0), together, len(s), residual
+
+
+def both_ways(found: Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (samples [s], gram [s, s], determined [s, s]): K_ij = K_ji where only one of the two is determined.
+
+    The samples are those that are rows and columns; where both are determined it is their mean.
+    """
+    samples = np.intersect1d(found.rows, found.columns)
+    at = np.ix_(np.searchsorted(found.rows, samples), np.searchsorted(found.columns, samples))
+    gram, sure = found.gram[at], found.determined[at]
+    weight = np.where(sure == sure.T, 0.5, sure)
+    return samples, weight * gram + weight.T * gram.T, sure | sure.T
+
+
+def from_passes(view: View, *, at_zero: bool = False, rcond: float | None = None, **knowledge: Any) -> Low:
+    """Return the whole Gram matrix from the scores of full passes alone (SVRG's reference points).
+
+    Passes give Y = K B for all rows at once, with B known and K of rank at most d, the other parties' number of
+    features: then K = Y (B^T Y)^+ Y^T as soon as d passes are independent, where row by row n would be needed
+    (Nystroem's formula, exact at that rank). Nothing is on its way at a reference point, so that when each message was
+    applied matters only in terms of order lr l2.
+
+    at_zero: weights are 0 at the window's start; else the first pass is the base from which others are counted.
+    rcond: as in `attack`, of B and of B^T Y. knowledge: see `equations`; groups are taken together, by their mean.
+    """
+    flag("at_zero", at_zero)
+    system = equations(view, use="passes", **knowledge)
+    rcond = precision(view) if rcond is None else rcond
+    number("rcond", rcond, 0, 1)
+    n, count = len(view.x), len(system.beta)
+    if len(system.row) != count * n:
+        fail("view", f"{len(system.row)} scores of {count} passes over {n} rows", "all of them (rows=None)")
+    beta, decay, value = system.beta.mean(1), system.decay.mean(1), system.value.reshape(count, n)
+    if not at_zero and count:
+        ratio = decay / decay[0]
+        beta, value = beta - ratio[:, None] * beta[0], value - ratio[:, None] * value[0]
+    whole = np.zeros((count, n))
+    whole[:, system.columns] = beta
+    u, s, vt = np.linalg.svd(whole, full_matrices=False)
+    keep = s > rcond * max(s.max(initial=0), 1e-300)
+    seen = (u[:, keep] / s[keep]).T @ value  # [k, n]: K times orthonormal directions
+    between = vt[keep] @ seen.T
+    asymmetry = np.linalg.norm(between - between.T) / max(np.linalg.norm(between), 1e-300)
+    sizes, vectors = np.linalg.eigh((between + between.T) / 2)
+    large = sizes > rcond * max(sizes.max(initial=0), 1e-300)
+    root = (vectors[:, large] / np.sqrt(sizes[large])).T @ seen
+    return Low(root.T @ root, int(large.sum()), float(asymmetry))
