@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxfed.checks import fail, flag, number
+from jaxfed.checks import whole as whole_number
 from jaxfed.privacy.equations import Equations, equations
 from jaxfed.privacy.transcript import View
 
@@ -24,8 +25,9 @@ class Gram(NamedTuple):
     """Inner products of rows of the other parties, and how far the equations determine them.
 
     rows int [r], columns int [c]: samples. gram [r, c]: x_row . x_column summed over all other parties, the solution of
-    least norm. determined [r, c]: which entries the equations fix. parts [g, r, c], parts_determined: the same for each
-    of `groups` alone. equations, rank int [r]: of each row's system, of `unknowns` columns. residual [r]: of least
+    least norm. determined [r, c]: which entries the equations fix. error [r, c]: what rounding makes of these, a
+    standard deviation, in the units of gram: large where the equations fix an entry in theory only. parts [g, r, c],
+    parts_determined: the same for each of `groups` alone. equations, rank int [r]: of each row's system, of `unknowns` columns. residual [r]: of least
     squares, relative; large where the schedule or the messages were not what was assumed (0 where there are no more
     equations than the rank: then it can't show).
     """
@@ -34,6 +36,7 @@ class Gram(NamedTuple):
     columns: np.ndarray
     gram: np.ndarray
     determined: np.ndarray
+    error: np.ndarray
     groups: tuple[tuple[int, ...], ...]
     parts: np.ndarray
     parts_determined: np.ndarray
@@ -66,29 +69,29 @@ def attack(view: View, *, at_zero: bool = False, rcond: float | None = None, **k
     """Return what a coalition's scores tell of the other parties' Gram matrix, row by row.
 
     at_zero: the window begins with the run, so all weights start at 0; else w_start . x_j is one more unknown for each
-    row and group. rcond: singular values below this share of the largest count as 0; None: eps^(2/3) of the scores'
-    precision. knowledge: what a view does not hold, and which rows: see `equations`. Raises ValueError.
+    row and group. rcond: singular values below this share of the largest count as 0; None: 50 times the
+    relative spacing of the scores' precision. knowledge: what a view does not hold, and which rows: see `equations`. Raises ValueError.
     """
     flag("at_zero", at_zero)
     system = equations(view, **knowledge)
-    rcond = precision(view) if rcond is None else rcond
+    rcond = 50 * rounding(view) if rcond is None else rcond
     number("rcond", rcond, 0, 1)
     rows, (g, c) = np.unique(system.row), system.beta.shape[1:]
-    found = [_solve(system, np.flatnonzero(system.row == row), at_zero, rcond) for row in rows]
-    parts, seen, together, rank, residual = (np.array(column) for column in zip(*found, strict=True)) if found else (
-        np.zeros((0, g, c)), np.zeros((0, g, c)), np.zeros((0, c)), np.zeros(0, int), np.zeros(0))  # fmt: skip
-    return Gram(rows, system.columns, parts.sum(1), 1 - together < UNSEEN, system.groups, parts.swapaxes(0, 1),
+    found = [_solve(system, np.flatnonzero(system.row == row), at_zero, rcond, rounding(view)) for row in rows]
+    parts, seen, together, error, rank, residual = (np.array(column) for column in zip(*found, strict=True)) if found else (
+        np.zeros((0, g, c)), np.zeros((0, g, c)), np.zeros((0, c)), np.zeros((0, c)), np.zeros(0, int), np.zeros(0))  # fmt: skip
+    return Gram(rows, system.columns, parts.sum(1), 1 - together < UNSEEN, error, system.groups, parts.swapaxes(0, 1),
                 (1 - seen < UNSEEN).swapaxes(0, 1), np.unique(system.row, return_counts=True)[1], rank,
                 g * c + (0 if at_zero else g), residual)  # fmt: skip
 
 
-def precision(view: View) -> float:
-    """Return eps^(2/3) of the precision of a view's scores, the default of `rcond`."""
-    return float(np.finfo(np.asarray(view.scores).dtype).eps) ** (2 / 3)
+def rounding(view: View) -> float:
+    """Return the relative spacing of numbers in the precision of a view's scores: 1.2e-7 or 2.2e-16."""
+    return float(np.finfo(np.asarray(view.scores).dtype).eps)
 
 
-def _solve(system: Equations, which: np.ndarray, at_zero: bool, rcond: float) -> tuple:
-    """Return for one row: parts [g, c], the share of each within the row space, that of their sums, rank, residual."""
+def _solve(system: Equations, which: np.ndarray, at_zero: bool, rcond: float, eps: float) -> tuple:
+    """Return for one row: parts [g, c], the share of each within the row space, that of their sums, these' errors, rank, residual."""
     value, moment = system.value[which], system.moment[which]
     beta, decay = system.beta[moment], system.decay[moment]
     count, g, c = beta.shape
@@ -96,6 +99,8 @@ def _solve(system: Equations, which: np.ndarray, at_zero: bool, rcond: float) ->
     if not at_zero:  # on the scale of beta, or the start would decide which singular values are small
         scale = np.linalg.norm(matrix) / np.linalg.norm(decay) if np.any(matrix) else 1.0
         matrix = np.concatenate([matrix, decay * scale], 1)
+    noise = eps * np.sqrt(np.mean(np.square(value)))
+    matrix, value = _steps(matrix, value, decay.mean(1))
     u, s, vt = np.linalg.svd(matrix, full_matrices=False)
     keep = s > rcond * max(s[0], 1e-300)
     u, s, vt = u[:, keep], s[keep], vt[keep]
@@ -104,7 +109,21 @@ def _solve(system: Equations, which: np.ndarray, at_zero: bool, rcond: float) ->
     span = vt[:, : g * c].reshape(-1, g, c)
     residual = np.linalg.norm(value - u @ fitted) / max(np.linalg.norm(value), 1e-300)
     together = np.square(span.sum(1)).sum(0) / g
-    return solution[: g * c].reshape(g, c), np.square(span).sum(0), together, len(s), residual
+    error = noise * np.sqrt(np.square(span.sum(1) / s[:, None]).sum(0))
+    return solution[: g * c].reshape(g, c), np.square(span).sum(0), together, error, len(s), residual
+
+
+def _steps(matrix: np.ndarray, value: np.ndarray, decay: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each equation less what the one before it foretells: from a score to the next.
+
+    In exact arithmetic that changes nothing. But a float32 run rounds its weights at every step and these errors add
+    up, so that scores far apart share more of them than of anything else: between neighbours they cancel.
+    """
+    ratio = decay[1:] / decay[:-1]
+    matrix, value = matrix.copy(), value.copy()
+    matrix[1:] -= ratio[:, None] * matrix[:-1]
+    value[1:] -= ratio * value[:-1]
+    return matrix, value
 
 
 def both_ways(found: Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -119,7 +138,9 @@ def both_ways(found: Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return samples, weight * gram + weight.T * gram.T, sure | sure.T
 
 
-def from_passes(view: View, *, at_zero: bool = False, rcond: float | None = None, **knowledge: Any) -> Low:
+def from_passes(
+    view: View, *, rank: int | None = None, at_zero: bool = False, rcond: float | None = None, **knowledge: Any
+) -> Low:
     """Return the whole Gram matrix from the scores of full passes alone (SVRG's reference points).
 
     Passes give Y = K B for all rows at once, with B known and K of rank at most d, the other parties' number of
@@ -127,12 +148,13 @@ def from_passes(view: View, *, at_zero: bool = False, rcond: float | None = None
     (Nystroem's formula, exact at that rank). Nothing is on its way at a reference point, so that when each message was
     applied matters only in terms of order lr l2.
 
-    at_zero: weights are 0 at the window's start; else the first pass is the base from which others are counted.
+    rank: at most that of K, say the number of the others' features, if that is known; None: what the passes show, which
+    rounding makes larger. at_zero: weights are 0 at the window's start; else the first pass is the base from which others are counted.
     rcond: as in `attack`, of B and of B^T Y. knowledge: see `equations`; groups are taken together, by their mean.
     """
     flag("at_zero", at_zero)
     system = equations(view, use="passes", **knowledge)
-    rcond = precision(view) if rcond is None else rcond
+    rcond = 50 * rounding(view) if rcond is None else rcond
     number("rcond", rcond, 0, 1)
     n, count = len(view.x), len(system.beta)
     if len(system.row) != count * n:
@@ -150,5 +172,8 @@ def from_passes(view: View, *, at_zero: bool = False, rcond: float | None = None
     asymmetry = np.linalg.norm(between - between.T) / max(np.linalg.norm(between), 1e-300)
     sizes, vectors = np.linalg.eigh((between + between.T) / 2)
     large = sizes > rcond * max(sizes.max(initial=0), 1e-300)
+    if rank is not None:
+        whole_number("rank", rank, 1)
+        large[: max(len(sizes) - rank, 0)] = False
     root = (vectors[:, large] / np.sqrt(sizes[large])).T @ seen
     return Low(root.T @ root, int(large.sum()), float(asymmetry))
