@@ -1,8 +1,8 @@
 """What a party's block is made of: known combinations of its unknown rows.
 
-A block moves by known numbers times its rows, w <- (1 - k lr l2) w - lr sum over k messages of (c x_i / b + mean), with
-mean = sum_j m_j x_j for SVRG and SAGA. So at any tick w = decay w_start + sum_i beta_i x_i, and decay and beta are known
-to all who got the messages and know when the party applied them.
+A block moves by known numbers times its rows, w <- (1 - k lr l2) w - lr sum over k messages of (c x_i / b + mean),
+where mean = sum_j m_j x_j for SVRG and SAGA. So at any tick w = decay w_start + sum_i beta_i x_i, and decay and beta
+are known to all who got the messages and know when the party applied them.
 """
 
 from typing import NamedTuple
@@ -18,10 +18,10 @@ METHODS = ("sgd", "svrg", "saga")
 class Messages(NamedTuple):
     """What parties move by, ready to be played.
 
-    columns int [c]: the samples that blocks are made of. place int [N, b]: each row's place in `columns`. values [N, b]:
-    what the rows are multiplied by. means: (tick, [c]) of each pass: the mean gradient's coefficients from that tick on.
-    mean_moves: whether messages move it (SAGA). lr: a number, or one per tick from `first_tick`. l2: 0 for no
-    regulariser.
+    columns int [c]: the samples that blocks are made of. place int [N, b]: each row's place in `columns`. values
+    [N, b]: what the rows are multiplied by. means: (tick, [c]) of each pass: the mean gradient's coefficients from that
+    tick on. mean_moves: whether messages move it (SAGA). lr: a number, or one per tick from `first_tick`. l2: 0 without
+    a regulariser. num_rows: n.
     """
 
     columns: np.ndarray
@@ -38,7 +38,7 @@ class Messages(NamedTuple):
 def messages(view: View, method: str = "sgd", first_tick: int = 0) -> Messages:
     """Return what the parties of a run move by, as all of them know it.
 
-    method: "sgd", "svrg" or "saga". SVRG's and SAGA's messages are theta less what the row had before: views hold theta.
+    method: "sgd", "svrg" or "saga". Views hold theta; SVRG and SAGA move by theta less what the row had before.
     first_tick: of the window, where `view.lr` is a schedule. The regulariser "nonconvex" is taken for "l2", which it is
     up to terms lr l2 w^3. Raises ValueError that names the field.
     """

@@ -1,8 +1,8 @@
 """What each score that a coalition knows says about the other parties' rows: a linear equation.
 
-z_j less the coalition's own products is sum_p w_p . x_jp over the others, and each w_p is a known combination of unknown
-rows (`jaxfed.privacy.dual`): value = decay (w_start . x_j) + sum_i beta_i K_ij, with K_ij = x_i . x_j over the others.
-`jaxfed.privacy.gram` solves these.
+z_j less the coalition's own products is sum_p w_p . x_jp over the others, and each w_p is a known combination of
+unknown rows (`jaxfed.privacy.dual`): value = decay (w_start . x_j) + sum_i beta_i K_ij, where K_ij = x_i . x_j over the
+others. `jaxfed.privacy.gram` solves these.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,8 @@ def equations(
     update, place = np.nonzero(~np.isnan(value) & wanted[view.rows] & (use != "passes"))
     moments, moment = np.unique(update, return_inverse=True)
     row, values, moment, at = [view.rows[update, place]], [value[update, place]], [moment], [read[moments]]
-    for k, (tick, rest) in enumerate(_passes(view, sent, applied, pass_scores, pass_products) if use != "updates" else ()):
+    passes = [] if use == "updates" else _passes(view, sent, applied, pass_scores, pass_products)
+    for k, (tick, rest) in enumerate(passes):
         here = np.flatnonzero(wanted & ~np.isnan(rest))
         row.append(here)
         values.append(rest[here])
@@ -125,7 +126,7 @@ def _groups(view: View, applied: np.ndarray, read: np.ndarray) -> tuple[tuple[in
     return tuple(map(tuple, groups.values()))
 
 
-def _passes(view: View, sent: Messages, applied: np.ndarray, scores: Any, products: Any) -> list:
+def _passes(view: View, sent: Messages, applied: np.ndarray, scores: Any, products: Any) -> list[tuple]:
     """Return the tick and the others' part of the scores, [n], of each pass whose scores are known."""
     scores = [p.scores for p in view.passes] if scores is None else scores
     if len(scores) != len(view.passes):
@@ -140,4 +141,4 @@ def _passes(view: View, sent: Messages, applied: np.ndarray, scores: Any, produc
         moved = beta @ x[sent.columns]
         start = (w - moved[-1]) / decay[-1]
         products = (decay[:-1, None] * start + moved[:-1]) @ x.T
-    return [(ticks[k], np.asarray(scores[k], float) - np.asarray(products[k], float)) for k in known]
+    return [(int(ticks[k]), np.asarray(scores[k], float) - np.asarray(products[k], float)) for k in known]

@@ -1,9 +1,10 @@
 """The Gram attack: a dominator learns the inner products of the other parties' rows, with secure aggregation intact.
 
-A party moves by known multiples of its rows, so the change of z_j around an update on i shows x_i . x_j: for one update
-K_ij = -(z_j' - (1 - lr l2) z_j) / (lr theta_i) (notes on vertical learning, section 3.6; after Weng et al. 2020, reverse
-multiplication). In a run all that lies between two scores of a row is a linear combination with known coefficients
-(`jaxfed.privacy.equations`). Features follow from K: see `jaxfed.privacy.reconstruction`.
+A party moves by known multiples of its rows, so the change of z_j around an update on i shows x_i . x_j: for one
+update K_ij = -(z_j' - (1 - lr l2) z_j) / (lr theta_i) (notes on vertical learning, section 3.6; after the reverse
+multiplication of Weng et al. 2020, arXiv 2011.09290). In a run all that lies between two scores of a row is a linear
+combination with known coefficients (`jaxfed.privacy.equations`). For what features follow from K, see
+`jaxfed.privacy.reconstruction`.
 
 Everything is solved in float64. What float32 runs cost: z_j' - z_j cancels, so K_ij has an error of about
 6e-8 |z_j| / (lr |theta_i|), ten times smaller where lr is ten times larger.
@@ -18,6 +19,7 @@ from jaxfed.checks import whole as whole_number
 from jaxfed.privacy.equations import Equations, equations
 from jaxfed.privacy.transcript import View
 
+TINY = 1e-300
 UNSEEN = 1e-10  # the squared share of an entry outside of what the equations span, below which it is determined
 
 
@@ -25,11 +27,11 @@ class Gram(NamedTuple):
     """Inner products of rows of the other parties, and how far the equations determine them.
 
     rows int [r], columns int [c]: samples. gram [r, c]: x_row . x_column summed over all other parties, the solution of
-    least norm. determined [r, c]: which entries the equations fix. error [r, c]: what rounding makes of these, a
+    least norm. determined [r, c]: which entries the equations fix. error [r, c]: what rounding makes of these, about a
     standard deviation, in the units of gram: large where the equations fix an entry in theory only. parts [g, r, c],
-    parts_determined: the same for each of `groups` alone. equations, rank int [r]: of each row's system, of `unknowns` columns. residual [r]: of least
-    squares, relative; large where the schedule or the messages were not what was assumed (0 where there are no more
-    equations than the rank: then it can't show).
+    parts_determined: the same for each of `groups` alone. equations, rank int [r]: of each row's system, of `unknowns`
+    columns. residual [r]: of least squares, relative; large where the schedule or the messages are not what was assumed
+    (0 where there are no more equations than the rank: then it can't show).
     """
 
     rows: np.ndarray
@@ -69,20 +71,33 @@ def attack(view: View, *, at_zero: bool = False, rcond: float | None = None, **k
     """Return what a coalition's scores tell of the other parties' Gram matrix, row by row.
 
     at_zero: the window begins with the run, so all weights start at 0; else w_start . x_j is one more unknown for each
-    row and group. rcond: singular values below this share of the largest count as 0; None: 50 times the
-    relative spacing of the scores' precision. knowledge: what a view does not hold, and which rows: see `equations`. Raises ValueError.
+    row and group. rcond: singular values below this share of the largest count as 0; None: 50 times the relative
+    spacing of the scores' precision. Where the schedule is unknown, equations are wrong by more, and 0.01 is better.
+    knowledge: what a view does not hold, and which rows: see `equations`. Raises ValueError.
     """
     flag("at_zero", at_zero)
     system = equations(view, **knowledge)
     rcond = 50 * rounding(view) if rcond is None else rcond
     number("rcond", rcond, 0, 1)
-    rows, (g, c) = np.unique(system.row), system.beta.shape[1:]
-    found = [_solve(system, np.flatnonzero(system.row == row), at_zero, rcond, rounding(view)) for row in rows]
-    parts, seen, together, error, rank, residual = (np.array(column) for column in zip(*found, strict=True)) if found else (
-        np.zeros((0, g, c)), np.zeros((0, g, c)), np.zeros((0, c)), np.zeros((0, c)), np.zeros(0, int), np.zeros(0))  # fmt: skip
-    return Gram(rows, system.columns, parts.sum(1), 1 - together < UNSEEN, error, system.groups, parts.swapaxes(0, 1),
-                (1 - seen < UNSEEN).swapaxes(0, 1), np.unique(system.row, return_counts=True)[1], rank,
-                g * c + (0 if at_zero else g), residual)  # fmt: skip
+    rows, counts = np.unique(system.row, return_counts=True)
+    (g, c), r = system.beta.shape[1:], len(rows)
+    parts, spanned, whole, error = np.zeros((r, g, c)), np.zeros((r, g, c)), np.zeros((r, c)), np.zeros((r, c))
+    rank, residual = np.zeros(r, int), np.zeros(r)
+    for k, row in enumerate(rows):
+        which = np.flatnonzero(system.row == row)
+        matrix, value = _matrix(system, which, at_zero)
+        u, s, vt = np.linalg.svd(matrix, full_matrices=False)
+        keep = s > rcond * max(s[0], TINY)
+        u, s, vt = u[:, keep], s[keep], vt[keep]
+        fitted, span = u.T @ value, vt[:, : g * c].reshape(-1, g, c)
+        parts[k] = ((fitted / s) @ vt)[: g * c].reshape(g, c)
+        spanned[k], whole[k] = np.square(span).sum(0), np.square(span.sum(1)).sum(0) / g
+        noise = rounding(view) * np.sqrt(np.mean(np.square(system.value[which])))
+        error[k] = noise * np.sqrt(np.square(span.sum(1) / s[:, None]).sum(0))
+        rank[k], residual[k] = len(s), np.linalg.norm(value - u @ fitted) / max(np.linalg.norm(value), TINY)
+    parts, spanned = parts.swapaxes(0, 1), spanned.swapaxes(0, 1)
+    return Gram(rows, system.columns, parts.sum(0), 1 - whole < UNSEEN, error, system.groups, parts,
+                1 - spanned < UNSEEN, counts, rank, g * c + (0 if at_zero else g), residual)  # fmt: skip
 
 
 def rounding(view: View) -> float:
@@ -90,27 +105,15 @@ def rounding(view: View) -> float:
     return float(np.finfo(np.asarray(view.scores).dtype).eps)
 
 
-def _solve(system: Equations, which: np.ndarray, at_zero: bool, rcond: float, eps: float) -> tuple:
-    """Return for one row: parts [g, c], the share of each within the row space, that of their sums, these' errors, rank, residual."""
-    value, moment = system.value[which], system.moment[which]
+def _matrix(system: Equations, which: np.ndarray, at_zero: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return one row's equations, the columns of its start last: matrix [E, g c] or [E, g c + g], and values [E]."""
+    moment = system.moment[which]
     beta, decay = system.beta[moment], system.decay[moment]
-    count, g, c = beta.shape
-    matrix = beta.reshape(count, g * c)
+    matrix = beta.reshape(len(which), -1)
     if not at_zero:  # on the scale of beta, or the start would decide which singular values are small
         scale = np.linalg.norm(matrix) / np.linalg.norm(decay) if np.any(matrix) else 1.0
         matrix = np.concatenate([matrix, decay * scale], 1)
-    noise = eps * np.sqrt(np.mean(np.square(value)))
-    matrix, value = _steps(matrix, value, decay.mean(1))
-    u, s, vt = np.linalg.svd(matrix, full_matrices=False)
-    keep = s > rcond * max(s[0], 1e-300)
-    u, s, vt = u[:, keep], s[keep], vt[keep]
-    fitted = u.T @ value
-    solution = (fitted / s) @ vt
-    span = vt[:, : g * c].reshape(-1, g, c)
-    residual = np.linalg.norm(value - u @ fitted) / max(np.linalg.norm(value), 1e-300)
-    together = np.square(span.sum(1)).sum(0) / g
-    error = noise * np.sqrt(np.square(span.sum(1) / s[:, None]).sum(0))
-    return solution[: g * c].reshape(g, c), np.square(span).sum(0), together, error, len(s), residual
+    return _steps(matrix, system.value[which], decay.mean(1))
 
 
 def _steps(matrix: np.ndarray, value: np.ndarray, decay: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -149,8 +152,9 @@ def from_passes(
     applied matters only in terms of order lr l2.
 
     rank: at most that of K, say the number of the others' features, if that is known; None: what the passes show, which
-    rounding makes larger. at_zero: weights are 0 at the window's start; else the first pass is the base from which others are counted.
-    rcond: as in `attack`, of B and of B^T Y. knowledge: see `equations`; groups are taken together, by their mean.
+    rounding makes larger. at_zero: weights are 0 at the window's start; else the first pass is the base from which
+    others are counted. rcond: as in `attack`, of B and of B^T Y. knowledge: see `equations`; groups are taken together,
+    by their mean.
     """
     flag("at_zero", at_zero)
     system = equations(view, use="passes", **knowledge)
@@ -166,12 +170,12 @@ def from_passes(
     whole = np.zeros((count, n))
     whole[:, system.columns] = beta
     u, s, vt = np.linalg.svd(whole, full_matrices=False)
-    keep = s > rcond * max(s.max(initial=0), 1e-300)
+    keep = s > rcond * max(s.max(initial=0), TINY)
     seen = (u[:, keep] / s[keep]).T @ value  # [k, n]: K times orthonormal directions
     between = vt[keep] @ seen.T
-    asymmetry = np.linalg.norm(between - between.T) / max(np.linalg.norm(between), 1e-300)
+    asymmetry = np.linalg.norm(between - between.T) / max(np.linalg.norm(between), TINY)
     sizes, vectors = np.linalg.eigh((between + between.T) / 2)
-    large = sizes > rcond * max(sizes.max(initial=0), 1e-300)
+    large = sizes > rcond * max(sizes.max(initial=0), TINY)
     if rank is not None:
         whole_number("rank", rank, 1)
         large[: max(len(sizes) - rank, 0)] = False
