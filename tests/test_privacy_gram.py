@@ -7,8 +7,10 @@ from jaxfed.privacy import gram
 from jaxfed.privacy.dual import messages, play
 from jaxfed.privacy.equations import equations, logistic_scores
 from jaxfed.privacy.reconstruction import from_anchors, one_hot, up_to_rotation
+from jaxfed.vertical.ticks import Table
 from tests.privacy_views import others_gram, view_of
 from tests.reference.privacy_features import simulate
+from tests.reference.vertical import replay
 
 
 def play_run(*, n=24, sizes=(2, 2, 3), epochs=(1200,), active=(0,), seed=0, **settings):
@@ -30,6 +32,35 @@ def error(found, run, parties=(0,), only=None):
     only = found.determined if only is None else only
     assert only.any()
     return np.abs(found.gram - truth[np.ix_(found.rows, found.columns)])[only].max() / np.abs(truth).max()
+
+
+# The simulation
+
+
+@pytest.mark.parametrize(("method", "active", "delay"), [("sgd", (0, 2), 3), ("svrg", (0, 1), 2), ("saga", (1, 2), 3),
+                                                         ("saga", (0,), 0)])  # fmt: skip
+def test_runs_are_those_of_the_event_by_event_reference(method, active, delay):
+    """The oracle that the engine is tested against, fed the same schedule as a table of ticks."""
+    epochs = (13, 11) if method == "svrg" else (24,)
+    run = play_run(method=method, active=active, delay=delay, epochs=epochs, batch_size=2, n=9)
+    num_ticks, m, q = int(run.applied.max()) + 1, len(active), 3
+    complete = np.zeros((num_ticks, m), bool)
+    read, apply = np.full((2, num_ticks, m, q), -1)
+    place, rows = [active.index(a) for a in run.dominator], {}
+    for u, a in enumerate(place):
+        complete[run.tick[u], a] = True
+        rows[a, run.update[u]] = run.rows[u]
+    after = complete.cumsum(0)
+    for u, a in enumerate(place):
+        for p in range(q):
+            t, s = run.read[u, p], run.applied[u, p]
+            read[t, a, p] = run.update[u] - (after[t, a] - complete[t, a])
+            apply[s, a, p] = after[s, a] - 1 - run.update[u]
+    snapshot = np.isin(np.arange(num_ticks), [tick for tick, *_ in run.passes])
+    table = Table(read, complete, apply, snapshot, np.zeros(num_ticks))
+    w = replay(table, run.x, run.y, lambda a, u: rows[a, u], method, "logistic", "l2", run.lr, run.l2, 2)[-1]
+    for ours, theirs in zip(run.w, w, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-13)
 
 
 # One update

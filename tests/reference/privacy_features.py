@@ -1,8 +1,8 @@
 """A run of VFB2 with a random schedule, message by message (Zhang et al. 2021, Algorithms 2 to 7), and what it knew.
 
 In a tick all parties read, then dominators complete, then all parties apply, from their blocks as they were when the
-tick began. Update u is completed in its epoch's tick u // m, read up to `delay` ticks before and applied up to `delay`
-ticks after; delay 0 is the synchronous run. SVRG begins each epoch at a reference point, everything applied.
+tick began. Of each epoch every dominator completes one update a tick. delay 0 is the synchronous run (see `lags`). SVRG
+begins each epoch at a reference point, everything applied.
 """
 
 from collections import namedtuple
@@ -15,6 +15,25 @@ Run = namedtuple("Run", "x y w tick dominator update rows theta scores products 
 def slope(loss, z, y):
     """dL/dz."""
     return -y / (1 + np.exp(y * z)) if loss == "logistic" else z - y
+
+
+def lags(size, m, q, delay, rng):
+    """Ticks from reads to completions and from these to applies, each [size, q], 0 to 2 delay, in any order.
+
+    Of delay + 1 successive updates of a dominator, those read last are read when the first is completed, the others one
+    a tick before; and the first to be applied is when the last is completed. So no party does two in one tick.
+    """
+    read, applied = np.zeros((2, size, q), int)
+    own = np.arange(size) // m
+    for first in range(0, own[-1] + 1, delay + 1):
+        for a in range(m):
+            group = np.flatnonzero((own >= first) & (own <= first + delay) & (np.arange(size) % m == a))
+            for p in range(q):
+                for lag in (read, applied):
+                    lag[group, p] = rng.permutation(delay + 1)[: len(group)]
+                read[group, p] += own[group] - first
+                applied[group, p] += delay - (own[group] - first)
+    return read, applied
 
 
 def simulate(x, y, active, epochs, rng, *, method="sgd", loss="logistic", lr=0.5, l2=0.0, batch_size=1, delay=0,
@@ -35,9 +54,9 @@ def simulate(x, y, active, epochs, rng, *, method="sgd", loss="logistic", lr=0.5
             ref, table = theta, theta.copy()
             mean = [block.T @ theta / dtype(n) for block in x]
         u = np.arange(size)
-        tick = begin + u // m + (delay if delay else 0)
-        read = tick[:, None] - (rng.integers(0, delay + 1, (size, q)) if delay else 0) + np.zeros((1, q), int)
-        applied = tick[:, None] + (rng.integers(0, delay + 1, (size, q)) if delay else 0) + np.zeros((1, q), int)
+        tick = begin + delay + u // m
+        read, applied = lags(size, m, q, delay, rng)
+        read, applied = tick[:, None] - read, tick[:, None] + applied
         rows = rng.integers(0, n, (size, batch_size))
         made = np.zeros((size, batch_size, q), dtype)
         theta, scores, sent = (np.zeros((size, batch_size), dtype) for _ in range(3))
