@@ -23,9 +23,11 @@ def encode(x: Array, bits: int, fraction: int) -> Any:
     scaled = jnp.round(x * 2.0**fraction)
     if bits == 32:
         return jax.lax.bitcast_convert_type(scaled.astype(jnp.int32), jnp.uint32)
-    high = jnp.floor(scaled * 2.0**-32)
-    low = (scaled - high * 2.0**32).astype(jnp.uint32)  # exact: at most as many digits as `scaled` has
-    return Limbs(low, jax.lax.bitcast_convert_type(high.astype(jnp.int32), jnp.uint32))
+    # by sign and magnitude: the low limb of a small negative number has more digits than float32
+    size = jnp.abs(scaled)
+    high = jnp.floor(size * 2.0**-32)
+    low = size - high * 2.0**32  # exact: at most as many digits as `scaled` has
+    return _signed(Limbs(low.astype(jnp.uint32), high.astype(jnp.uint32)), scaled < 0)
 
 
 def decode(numbers: Any, fraction: int, dtype: Any) -> Array:
@@ -34,10 +36,15 @@ def decode(numbers: Any, fraction: int, dtype: Any) -> Array:
         return jax.lax.bitcast_convert_type(numbers, jnp.int32).astype(dtype) * 2.0**-fraction
     # by sign and magnitude: high 2^32 + low of a small negative number would cancel
     negative = numbers.high >> 31 == 1
-    flipped = Limbs(~numbers.low + jnp.uint32(1), ~numbers.high + (numbers.low == 0).astype(jnp.uint32))
-    low, high = (jnp.where(negative, f, n).astype(dtype) for f, n in zip(flipped, numbers, strict=True))
+    low, high = (limb.astype(dtype) for limb in _signed(numbers, negative))
     size = high * 2.0 ** (32 - fraction) + low * 2.0**-fraction
     return jnp.where(negative, -size, size)
+
+
+def _signed(numbers: Limbs, negative: Array) -> Limbs:
+    """Return -numbers where negative, else numbers."""
+    flipped = Limbs(~numbers.low + jnp.uint32(1), ~numbers.high + (numbers.low == 0).astype(jnp.uint32))
+    return jax.tree.map(lambda f, n: jnp.where(negative, f, n), flipped, numbers)
 
 
 def add(a: Any, b: Any) -> Any:
