@@ -1,15 +1,16 @@
 """The options of `jaxfed attack`. Nothing here imports jax."""
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from jaxfed.commands import vertical_options as v
 from jaxfed.commands.options import maybe
 
-NAMES = (
+Name = Literal[
     "sign", "clusters", "logits", "norm", "hint", "noise", "response", "start", "completion", "residue", "equality",
     "gram", "passes", "unmasking",
-)  # fmt: skip
+]  # fmt: skip
+NAMES: tuple[str, ...] = get_args(Name)
 
 
 def _group(cls: type, **fields: Any) -> Any:
@@ -20,7 +21,7 @@ def _group(cls: type, **fields: Any) -> Any:
 class Attacking:
     """Who attacks what."""
 
-    attacks: Annotated[tuple[Literal[NAMES], ...], maybe("NAME [NAME ...]", "all")] = ()
+    attacks: Annotated[tuple[Name, ...], maybe("NAME [NAME ...]", "all")] = ()
     """Make these attacks only."""
     attacker: Annotated[int | None, maybe("P", "the last")] = None
     """Number of the passive party that attacks labels, from 0."""

@@ -41,4 +41,5 @@ def _defence(given: o.Protection, objective: Objective) -> Any:
         return make(**own)
     if field is None:
         checks.fail("strength", f"{given.strength:g} with --defence {given.defence}", "none: it has no strength")
-    return make(**own, **{field: given.strength})
+    own[field] = given.strength
+    return make(**own)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,9 @@ def reference_points(runs: Runs) -> list[Row]:
     algorithm = VFB2SVRG(runs.algorithm.objective, lr=steps.initial(runs.algorithm.lr), secure=runs.algorithm.secure)
     transcript = runs.record(algorithm, None, None, Epochs(2 * others))
     view, true = transcript.view(who), _others(runs.train, (who,))
-    options = dict(method="svrg", applied=transcript.applied, read=transcript.read, rank=others, at_zero=True)
+    options: dict[str, Any] = dict(
+        method="svrg", applied=transcript.applied, read=transcript.read, rank=others, at_zero=True
+    )
     got = gram.from_passes(view, **options).gram
     wrong = view._replace(theta=np.random.default_rng(runs.seed).permutation(view.theta))
     bad = gram.from_passes(wrong, **options).gram
@@ -141,7 +144,7 @@ def _two_parties(runs: Runs, hidden: np.ndarray):
     """Return the training rows between an active party and one with some columns, of all in concatenated order."""
     x = matrix(runs.train.blocks)
     shown = np.setdiff1d(np.arange(x.shape[1]), hidden)
-    return split(x, runs.labels, columns=[shown, hidden])
+    return split(x, runs.labels, columns=[shown.tolist(), hidden.tolist()])
 
 
 def _sgd(runs: Runs, secure: SecureAggregation | None = None) -> VFB2SGD:
