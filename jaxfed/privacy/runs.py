@@ -9,8 +9,8 @@ import numpy as np
 from jaxfed.checks import fail
 from jaxfed.privacy.recording import record
 from jaxfed.privacy.transcript import Transcript, View
-from jaxfed.vertical import PartyData
-from jaxfed.vertical.blocks import Dense
+from jaxfed.vertical import PartyData, split
+from jaxfed.vertical.blocks import Dense, matrix
 
 
 @dataclasses.dataclass
@@ -70,6 +70,13 @@ class Runs:
         x, y = np.asarray(train.blocks.x)[rows], np.asarray(train.y)[rows]
         present = None if train.present is None else np.asarray(train.present)[:, rows]
         return train.replace(blocks=train.blocks.replace(x=x), y=y, present=present)
+
+    def dealt_again(self, rows: np.ndarray, intercept: bool) -> PartyData:
+        """Return some of the training rows, each party's columns as they are, with or without an intercept."""
+        train = self.some_rows(rows)
+        parts = np.split(np.arange(train.num_features), np.cumsum(train.sizes)[:-1])
+        columns = [part.tolist() for part in parts]
+        return split(matrix(train.blocks), train.y, columns=columns, active=train.active, intercept=intercept)
 
     @property
     def labels(self) -> np.ndarray:

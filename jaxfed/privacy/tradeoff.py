@@ -24,7 +24,7 @@ DEFENCES: dict[str, tuple[Any, str, tuple[float, ...], int | None]] = {
 def measure(
     runs: Runs, defences: dict[str, tuple[Any, str, tuple[float, ...], int | None]] | None = None
 ) -> xr.Dataset:
-    """Return accuracy, and AUC of the sign attack per message and accumulated, dims (defence, level).
+    """Return accuracy, and AUC of -theta, per message and of each sample's mean, dims (defence, level).
 
     Coordinate `strength` [defence, level], in the units of each defence's field. Level 0 is the run without a defence.
     """
@@ -51,7 +51,9 @@ def measure(
 
 def _point(runs: Runs, transcript: Any) -> tuple[float, float, float]:
     judged = label_metrics.judge(runs.labels, labels.by_sign(runs.view(transcript)))
-    return runs.accuracy(transcript), judged.message_auc, judged.auc_mean
+    # either way round: an attacker with one known label turns a score that ranks the wrong way
+    message, run = (max(auc, 1 - auc) for auc in (judged.message_auc, judged.auc_mean))
+    return runs.accuracy(transcript), message, run
 
 
 def draw(ds: xr.Dataset) -> Any:

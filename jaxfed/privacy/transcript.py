@@ -160,7 +160,9 @@ class Transcript(NamedTuple):
         theta = self.theta if told and not self.aggregated else np.where(mine, self.theta, np.nan) if active else None
         gradients = None
         if told and self.aggregated:
-            gradients = np.einsum("nb,nbd->nd", self.theta, x[self.rows]) / self.batch_size
+            # in float64, as what an exact protocol (encrypted, in fixed point) would give
+            theta64 = np.asarray(self.theta, float)
+            gradients = np.einsum("nb,nbd->nd", theta64, np.asarray(x, float)[self.rows]) / self.batch_size
         passes = self.passes if told and not self.aggregated else ()
         if not active:
             passes = tuple(each._replace(scores=np.full_like(each.scores, np.nan)) for each in passes)
