@@ -70,6 +70,10 @@ def _do(command: str, options: Any) -> int:
         from jaxfed.commands.theory import theory
 
         return theory(options)
+    if command == "attack":
+        from jaxfed.commands.attack import attack
+
+        return attack(options)
     if command.startswith("sweep "):
         from jaxfed.commands.sweep import sweep
 

@@ -5,7 +5,7 @@ number in. So two algorithms under one seed see the same cohorts and the same cl
 in one piece; and no evaluation changes any training.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -25,7 +25,7 @@ def init(key: Key, algorithm: Algorithm, data: Data) -> Carry:
 def one_round(key: Key, algorithm: Algorithm, scheduler: Scheduler, data: Data, carry: Carry) -> tuple[Carry, Info]:
     """Return the carry after one more round, and what there was to see."""
     if hasattr(algorithm, "prepare"):
-        return _advance_in_blocks(key, algorithm, scheduler, data, carry, 1)
+        return _advance_in_blocks(key, algorithm, scheduler, data, carry, 1, None)
     _, event_key, step_key = jax.random.split(key, 3)
     event = scheduler(jax.random.fold_in(event_key, carry.round), carry.round)
     state, info = algorithm.step(jax.random.fold_in(step_key, carry.round), carry.state, data, event)
@@ -33,9 +33,18 @@ def one_round(key: Key, algorithm: Algorithm, scheduler: Scheduler, data: Data, 
 
 
 def advance(
-    key: Key, algorithm: Algorithm, scheduler: Scheduler, data: Data, carry: Carry, num_rounds: Array | int
+    key: Key,
+    algorithm: Algorithm,
+    scheduler: Scheduler,
+    data: Data,
+    carry: Carry,
+    num_rounds: Array | int,
+    window: tuple[Info, Array] | None = None,
 ) -> tuple[Carry, Info]:
     """Return the carry `num_rounds` later, and the info of the last round (zeros for no round).
+
+    `window`: (arrays [T, ...] of infos, number of a round): then these arrays are returned, with the info of round t
+    written to place t - number. Without it nothing is kept.
 
     `num_rounds` is traced, so one program serves windows of every length. That also keeps the compiled body, and so
     every bit of the result, the same however a run is cut. It must not be batched by vmap.
@@ -43,18 +52,26 @@ def advance(
     Where the algorithm has `prepare`, events are prepared in blocks: see `types.Algorithm`.
     """
     if hasattr(algorithm, "prepare"):
-        return _advance_in_blocks(key, algorithm, scheduler, data, carry, num_rounds)
-    shapes = jax.eval_shape(lambda c: one_round(key, algorithm, scheduler, data, c)[1], carry)
-    info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        return _advance_in_blocks(key, algorithm, scheduler, data, carry, num_rounds, window)
+    first, keep = _keeper(lambda c: one_round(key, algorithm, scheduler, data, c)[1], carry, window)
 
     def body(_, carry_info):
-        return one_round(key, algorithm, scheduler, data, carry_info[0])
+        now, info = one_round(key, algorithm, scheduler, data, carry_info[0])
+        return now, keep(carry_info[1], info, carry_info[0].round)
 
-    return jax.lax.fori_loop(0, num_rounds, body, (carry, info))
+    return jax.lax.fori_loop(0, num_rounds, body, (carry, first))
+
+
+def _keeper(info_of: Callable[[Carry], Info], carry: Carry, window: tuple[Info, Array] | None) -> tuple[Info, Callable]:
+    """Return what is kept of infos before the first, and a function of (what is kept, info, round) that keeps one."""
+    if window is not None:
+        return window[0], lambda kept, info, t: jax.tree.map(lambda k, x: k.at[t - window[1]].set(x), kept, info)
+    nothing = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(info_of, carry))
+    return nothing, lambda kept, info, t: info
 
 
 def _advance_in_blocks(
-    key: Key, algorithm: Any, scheduler: Scheduler, data: Data, carry: Carry, num_rounds: Array | int
+    key: Key, algorithm: Any, scheduler: Scheduler, data: Data, carry: Carry, num_rounds: Array | int, window: Any
 ) -> tuple[Carry, Info]:
     size = algorithm.block_size(data)
     _, event_key, step_key = jax.random.split(key, 3)
@@ -74,14 +91,17 @@ def _advance_in_blocks(
     def block(carry_info):
         carry, info = carry_info
         state, events, length = prepared(carry)
-        one = lambda i, both: play(events, i, carry.round, both[0])  # noqa: E731
+
+        def one(i, both):
+            now, new = play(events, i, carry.round, both[0])
+            return now, keep(both[1], new, carry.round + i)
+
         state, info = jax.lax.fori_loop(0, length, one, (state, info))
         time = jnp.asarray(events.time[length - 1], carry.time.dtype)
         return Carry(carry.round + length, time, state), info
 
-    shapes = jax.eval_shape(lambda c: play(prepared(c)[1], 0, c.round, c.state)[1], carry)
-    info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    return jax.lax.while_loop(lambda both: both[0].round < end, block, (carry, info))
+    first, keep = _keeper(lambda c: play(prepared(c)[1], 0, c.round, c.state)[1], carry, window)
+    return jax.lax.while_loop(lambda both: both[0].round < end, block, (carry, first))
 
 
 def advance_on(mesh: Mesh | None, key: Key, algorithm, scheduler, data: Data, carry: Carry, num_rounds):

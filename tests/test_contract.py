@@ -9,6 +9,7 @@ import pytest
 
 import jaxfed as jf
 from jaxfed import testing
+from jaxfed.privacy.clients import PrivateUpdates
 from tests import support
 
 SOFTMAX, MLP = support.softmax(), jf.models.mlp(3, (5,))
@@ -19,6 +20,7 @@ ALGORITHMS = {name: make() for name, make in support.ALGORITHMS.items()} | {
     "APFL-mlp": jf.APFL(MLP, adaptive=True, **STEPS),
     "APFL-full": jf.APFL(SOFTMAX, adaptive=True, alpha_every="step", local_steps=2, batch_size=None),
     "APFL-late": jf.APFL(SOFTMAX, max_staleness=2, **STEPS),
+    "PrivateUpdates": PrivateUpdates(jf.APFL(SOFTMAX, adaptive=True, **STEPS), clip=0.5, noise_multiplier=0.3),
     "Weighted": jf.averaging.Weighted(jf.APFL(SOFTMAX, **STEPS), offset=2.0),
 }
 CHECKS = {

@@ -14,6 +14,7 @@ import xarray as xr
 
 import jaxfed as jf
 from jaxfed import loads, machine, runner, sweep_setup
+from jaxfed.privacy.clients import PrivateUpdates
 from tests import support
 
 # two devices; and little optimization, as these programs take far longer to compile than to run
@@ -36,6 +37,7 @@ def feature_sums(algorithm, state, data):
 
 CASES = {name: (support.ALGORITHMS[name], {}) for name in PLAIN} | {
     "late": (lambda: alpha(max_staleness=2, evaluate_with="local", **FULL), {"scheduler": LATE}),
+    "private": (lambda: PrivateUpdates(support.ALGORITHMS["Scaffold"](), 0.5, 0.3), {}),  # one noise for all devices
     "weighted": (lambda: jf.averaging.Weighted(alpha(**FULL), offset=2.0), {"scheduler": None}),
     "weighted fine-tuned": (
         lambda: jf.averaging.Weighted(jf.FineTuned(support.softmax(), tune_steps=2, **FULL)),

@@ -7,6 +7,7 @@ from tyro.conf import Positional, arg
 
 from jaxfed.commands import options as o
 from jaxfed.commands import vertical_options as v
+from jaxfed.commands.attack_options import Attack
 from jaxfed.commands.sweep_catalogue import SWEEPS
 
 
@@ -107,6 +108,7 @@ class Vfb2:
     method: v.Method = _group(v.Method)
     problem: v.Problem = _group(v.Problem)
     data: v.Parties = _group(v.Parties)
+    protection: v.Protection = _group(v.Protection)
     schedule: v.Schedule = _group(v.Schedule)
     length: v.Length = _group(v.Length)
     running: v.VerticalRunning = _group(v.VerticalRunning)
@@ -213,6 +215,7 @@ COMMANDS: dict[str, type] = {
     "export": ExportResults,
     "predict": Predict,
     "theory": Theory,
+    "attack": Attack,
 }
 
 

@@ -93,6 +93,7 @@ class SweepVfb2:
     method: s.Method = _group(s.Method)
     problem: s.Problem = _group(s.Problem)
     data: v.Parties = _group(v.Parties)
+    protection: v.Protection = _group(v.Protection)
     schedule: s.Schedule = _group(s.Schedule)
     length: v.Length = _group(v.Length)
     running: s.VerticalRunning = _group(s.VerticalRunning)

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from jaxfed import checks, datasets, vertical
-from jaxfed.commands import build
+from jaxfed.commands import build, protection
 from jaxfed.commands import vertical_options as o
 from jaxfed.commands import vertical_schedule as schedule
 from jaxfed.datasets import Arrays
@@ -136,7 +136,9 @@ def objective(problem: o.Problem) -> Objective:
 def method(options: Any) -> Any:
     """Return the algorithm of settled options."""
     given = options.method
-    fields = {"lr": given.lr, "batch_size": given.batch_size, "backward": not given.forward_only}
+    fields: dict[str, Any] = {"lr": given.lr, "batch_size": given.batch_size, "backward": not given.forward_only}
     if given.method == "svrg":
         fields["epoch_length"] = given.epoch_length
-    return METHODS[given.method](objective(options.problem), **fields)
+    problem = objective(options.problem)
+    fields |= protection.fields(options.protection, problem)
+    return METHODS[given.method](problem, **fields)

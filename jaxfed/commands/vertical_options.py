@@ -63,6 +63,23 @@ class Method:
 
 
 @dataclass(frozen=True)
+class Protection:
+    """What hides the parties' products from each other, and the labels behind theta."""
+
+    masks: Literal["none", "float", "32", "64"] = "none"
+    """Mask products and sum them over two trees (Algorithm 1): floats, or fixed point modulo 2^32 or 2^64."""
+    mask_scale: float = 1.0
+    """Float masks are uniform between minus this and this."""
+    defence: Literal["none", "gaussian", "max-norm", "marvell", "randomised-response", "clip", "batch-gradients"] = (
+        "none"
+    )
+    """What changes theta before it is sent."""
+    strength: Annotated[float | None, maybe("S", "the defence's own")] = None
+    """Gaussian: standard deviation; max-norm: factor of its noise; marvell: power; randomised-response: epsilon; clip:
+    bound."""
+
+
+@dataclass(frozen=True)
 class Schedule:
     """Who does what when, in simulated seconds."""
 

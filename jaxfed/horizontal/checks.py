@@ -116,11 +116,14 @@ def settings(algorithm: Any, data: Any) -> None:
     """Check a horizontal algorithm and its data: fields, labels against the model, parts that go together."""
     if not (hasattr(algorithm, "model") or hasattr(algorithm, "inner")):
         fail("algorithm", type(algorithm).__name__, "a horizontal one for ClientData: say APFL(model)")
-    if hasattr(algorithm, "inner"):
-        numbers("offset", algorithm.offset, 0)
+    averaged = hasattr(algorithm, "offset") and hasattr(algorithm, "inner")
+    while hasattr(algorithm, "inner"):
+        numbers("offset", getattr(algorithm, "offset", None), 0)
+        if hasattr(algorithm, "check"):
+            algorithm.check(data)
         algorithm = algorithm.inner
-        if getattr(algorithm, "mix", "params") != "params":
-            fail("mix", repr(algorithm.mix), '"params" inside averaging.Weighted: outputs have no average among models')
+    if averaged and getattr(algorithm, "mix", "params") != "params":
+        fail("mix", repr(algorithm.mix), '"params" inside averaging.Weighted: outputs have no average among models')
     train = data.train
     for field, choices in CHOICES.items():
         if hasattr(algorithm, field):

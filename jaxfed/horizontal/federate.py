@@ -2,7 +2,8 @@
 
 An algorithm file holds only its mathematics: `client_update` for one client, and `server_update`. This file reads the
 (possibly stale) server model, maps the cohort over `client_update`, sums the weighted updates, updates the server and
-puts the clients' states back. Clients outside the cohort keep theirs, bit for bit.
+puts the clients' states back. Clients outside the cohort keep theirs, bit for bit. An algorithm may have
+`noisy(key, mean, count)`: what the server gets in place of the mean update of `count` clients (`privacy.clients`).
 """
 
 from typing import Any, NamedTuple
@@ -110,7 +111,8 @@ def federate(algorithm, key: Key, state: FedState, data: Any, event: Event) -> t
 
     scale = jnp.where(sums.weight > 0, 1 / jnp.where(sums.weight > 0, sums.weight, 1), 0)
     update, square, report = trees.scale(scale, (sums.update, sums.square, sums.report))
-    new = algorithm.server_update(server, update, sums.count / max(layout.num_filled, 1))
+    received = update if not hasattr(algorithm, "noisy") else algorithm.noisy(key, update, sums.count)
+    new = algorithm.server_update(server, received, sums.count / max(layout.num_filled, 1))
     visits = server.visits + sums.count.astype(jnp.int32)
     new = trees.where(sums.weight > 0, new, server)._replace(round=server.round + 1, visits=visits)
     if isinstance(state.server, Versions):

@@ -8,6 +8,7 @@ from jaxfed.vertical.objective import Objective
 from jaxfed.vertical.saga import VFB2SAGA
 from jaxfed.vertical.saga_literal import LiteralSAGA
 from jaxfed.vertical.schedulers import BilevelAsync, FixedDelay, Synchronous
+from jaxfed.vertical.secure import SecureAggregation
 from jaxfed.vertical.sgd import VFB2SGD
 from jaxfed.vertical.solver import Optimum, optimum
 from jaxfed.vertical.splitting import overlap, split
@@ -23,6 +24,7 @@ __all__ = [
     "Optimum",
     "PartyData",
     "Seconds",
+    "SecureAggregation",
     "Synchronous",
     "VFB2SAGA",
     "VFB2SGD",

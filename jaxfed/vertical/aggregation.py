@@ -78,7 +78,10 @@ def check_tree(field: str, tree: Tree, num_parties: int, root: int | None = None
 
 
 def balanced(order: Sequence[int]) -> Tree:
-    """Return the balanced tree with leaves in that order: halves of halves, depth ceil(log2 q)."""
+    """Return the balanced tree with leaves in that order: halves of halves, ceil(log2 q) levels high.
+
+    Its depth is floor(log2 q): in ((0, 1), 2) both numbers come to party 0 at once.
+    """
     if len(order) == 1:
         return int(order[0])
     half = -(-len(order) // 2)

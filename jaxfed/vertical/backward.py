@@ -32,6 +32,8 @@ class VerticalState(NamedTuple):
     H > the greatest age. completed int32 [m]: completions of each dominator. round int32: ticks done. (R and H are
     powers of two.)
 
+    secret: what masks and defences draw from (`release.Secret`), () without these.
+
     The state of a finished run has `totals` (see `traffic`), weights as the blocks have them, and nothing on its way:
     no products and no messages.
     """
@@ -42,6 +44,7 @@ class VerticalState(NamedTuple):
     messages: Any
     completed: Array
     round: Array
+    secret: Any = ()
     totals: Any = ()
 
 
@@ -96,7 +99,7 @@ def start(weights: Any, memory: Any, data: Any, batch_size: int, lanes: tuple[in
 def look_up(key: Key, state: VerticalState, data: Any, lr: Any, ticks: Tick) -> tuple[Lookup, Rows, Array]:
     """Return (look-up, sample numbers, completions [B, m] after each tick) of a block of ticks."""
     m, depth, batch_size = state.messages.shape[:3]
-    read_depth, count = state.products.shape[1], ticks.complete.shape[0]
+    read_depth, count = jax.tree.leaves(state.products)[0].shape[1], ticks.complete.shape[0]
     count_on = lambda done, flags: (done + flags, done + flags)  # noqa: E731
     # a scan, as jnp.cumsum costs four times as much on a CPU
     after = jax.lax.scan(count_on, state.completed, ticks.complete.astype(jnp.int32))[1]  # [B, m]
@@ -130,13 +133,14 @@ def look_up(key: Key, state: VerticalState, data: Any, lr: Any, ticks: Tick) -> 
     return lookup, Rows(read, completing, rows(after), of_each(applied)), after
 
 
-def answer(products: Array, tick: Lookup, evaluated: Array) -> Array:
-    """Return `products` with those of this tick's reads, evaluated [m, b, q, *L], in their places."""
+def answer(products: Any, tick: Lookup, evaluated: Any) -> Any:
+    """Return `products` with those of this tick's reads, evaluated [m, b, q, *L], in their places (any leaves)."""
     here = tick.reads[:, None]
     if tick.ahead is not None:
-        here = here & (tick.ahead[:, None] == jnp.arange(products.shape[1])[:, None])
+        room = jax.tree.leaves(products)[0].shape[1]
+        here = here & (tick.ahead[:, None] == jnp.arange(room)[:, None])
     here = here[:, :, None]  # [m, R, 1, q]
-    return jnp.where(_to(here, products), evaluated[:, None], products)
+    return jax.tree.map(lambda old, new: jnp.where(_to(here, old), new[:, None], old), products, evaluated)
 
 
 def sums(products: Array, tick: Lookup) -> Array:
@@ -145,6 +149,14 @@ def sums(products: Array, tick: Lookup) -> Array:
         return jnp.sum(products[:, 0], 2)
     here = tick.slot[:, None] == jnp.arange(products.shape[1])
     return jnp.sum(jnp.where(_to(here, products), products, 0), (1, 3))
+
+
+def chosen(products: Any, tick: Lookup) -> Any:
+    """Return the products [m, b, q, *L] of the update that each dominator completes now, of any leaves."""
+    if tick.slot is None:
+        return jax.tree.map(lambda x: x[:, 0], products)
+    place = tick.slot.astype(jnp.uint32)
+    return jax.tree.map(lambda x: x[jnp.arange(x.shape[0]), place], products)
 
 
 def send(messages: Array, tick: Lookup, values: Array) -> Array:

@@ -16,14 +16,15 @@ def settings(algorithm: Any, data: Any) -> None:
     if not hasattr(algorithm, "objective"):
         fail("algorithm", type(algorithm).__name__, "a vertical one for PartyData: VFB2SGD, VFB2SVRG or VFB2SAGA")
     objective = algorithm.objective
+    is_party("train", data.train)
     problem(objective)
     _rate("lr", algorithm.lr)
     flag("backward", algorithm.backward)
     whole("batch_size", algorithm.batch_size, 1)
+    protection(algorithm, data.train)
     if getattr(algorithm, "epoch_length", None) is not None:
         whole("epoch_length", algorithm.epoch_length, 1)
     train = data.train
-    is_party("train", train)
     if isinstance(train.blocks, Sparse) and objective.regularizer == "nonconvex":
         wanted = "'l2' or 'none', since only these can be applied lazily (or dense blocks: x.toarray())"
         fail("objective.regularizer", "'nonconvex' for sparse blocks", wanted)
@@ -31,6 +32,24 @@ def settings(algorithm: Any, data: Any) -> None:
         is_party(name, part)
         labels(name, part, objective)
         _same_split(name, part, train)
+
+
+def protection(algorithm: Any, party: Any) -> None:
+    """Check masks, defence and the parties' own factors of the step size."""
+    secure, defence, factors = algorithm.secure, algorithm.defence, algorithm.factors
+    if secure is not None:
+        if isinstance(secure, type) or not hasattr(secure, "pairs"):
+            fail("secure", repr(secure), "vertical.SecureAggregation(), or None")
+        secure.check(party)
+    if defence is not None:
+        if isinstance(defence, type) or not (hasattr(defence, "draw") and hasattr(defence, "release")):
+            fail("defence", repr(defence), "one of privacy.defences, anything with draw and release, or None")
+        if hasattr(defence, "check"):
+            defence.check(algorithm.objective, algorithm.batch_size)
+    if factors is not None:
+        numbers("factors", factors, -np.inf)
+        if np.shape(factors) != (party.num_parties,):
+            fail("factors", f"shape {np.shape(factors)}", f"({party.num_parties},), one number per party, or None")
 
 
 def problem(objective: Any) -> None:

@@ -50,6 +50,7 @@ class PartyData(PyTreeNode):
     intercept: bool = field(pytree_node=False)
     width: int = field(pytree_node=False)
     depths: Depths = field(pytree_node=False, default=Depths())
+    watched: bool = field(pytree_node=False, default=False)  # ticks show what is sent: see `exchange`
 
     def __repr__(self) -> str:
         """Say what there is, without the arrays."""

@@ -1,10 +1,10 @@
 """The parts that all vertical algorithms share: their state, their blocks of ticks, and the step of dense blocks.
 
-An algorithm is a PyTreeNode with fields `objective`, `lr`, `batch_size`, `backward`, these functions as its methods,
-and five hooks that say what it remembers:
+An algorithm is a PyTreeNode with fields `objective`, `lr`, `batch_size`, `backward`, `secure`, `defence`, `factors`,
+these functions as its methods, and five hooks that say what it remembers:
 
-  remember(data, w, lanes) -> memory        before the first tick
-  refresh(data, w, memory) -> memory        at a snapshot (only SVRG has any)
+  remember(data, w, thetas, lanes) -> memory     before the first tick; `thetas()`: those of all rows, as they are sent
+  refresh(data, w, thetas, memory) -> memory     at a snapshot (only SVRG has any)
   fetch(memory, tick, rows) -> (memory, extra)   what a block of ticks needs of the memory, looked up at once
   message(memory, theta, tick, extra) -> (values, memory)    what a dominator sends, [m, b, *L]
   learn(memory, moved, data) -> memory      after the applies of a tick; `moved` is the sum of message times row
@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxfed.checks import fail
 from jaxfed.types import Array, Key
-from jaxfed.vertical import backward, lazy
+from jaxfed.vertical import backward, exchange, lazy, release, secure
 from jaxfed.vertical.backward import Lookup, VerticalState
 from jaxfed.vertical.blocks import Sparse
 from jaxfed.vertical.ticks import Tick
@@ -30,12 +30,16 @@ BY_DOT = 8  # rows of a minibatch from which matrix products beat fused loops
 
 
 class Event(NamedTuple):
-    """One tick of a prepared block: the look-up, the rows for reads and for applies, and the method's extra."""
+    """One tick of a prepared block: the look-up, the rows for reads and for applies, the method's extra; what the
+    masks and the defence need, and the numbers of the rows completed where a transcript wants them (else ())."""
 
     tick: Lookup
     read: Any
     apply: Any
     extra: Any
+    masks: Any
+    drawn: Any
+    rows: Any
 
     @property
     def time(self) -> Array:
@@ -45,14 +49,18 @@ class Event(NamedTuple):
 
 def init(algorithm: Any, key: Key, data: Any) -> VerticalState:
     """Return the state at w = 0 (as the authors' code starts), with what the method remembers of w = 0."""
-    del key
     data = data.train
-    lanes = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves((algorithm.lr, algorithm.objective.l2))))
+    traced = algorithm.lr, algorithm.objective.l2, algorithm.defence
+    lanes = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(traced)))
     w = data.blocks.zeros()
     w = jnp.broadcast_to(w.reshape(*w.shape, *[1] * len(lanes)), (*w.shape, *lanes))
-    memory = algorithm.remember(data, w, lanes)
+    secret = release.start(algorithm, key, lanes)
+    memory = algorithm.remember(data, w, release.of_all(algorithm, data, w, secret, 0), lanes)
     weights = lazy.start(w, data) if isinstance(data.blocks, Sparse) else w
-    return backward.start(weights, memory, data, algorithm.batch_size, lanes)
+    state = backward.start(weights, memory, data, algorithm.batch_size, lanes)
+    if algorithm.secure is not None:
+        state = state._replace(products=secure.start(algorithm.secure, state.products, data))
+    return state._replace(secret=secret)
 
 
 def block_size(algorithm: Any, data: Any) -> int:
@@ -74,6 +82,14 @@ def prepare(
     if hasattr(algorithm, "epoch_length"):
         state = jax.lax.cond(ticks.snapshot[0], lambda s: _snapshot(algorithm, s, data), lambda s: s, state)
     tick, rows, completed = backward.look_up(key, state, data, algorithm.lr, ticks)
+    before = completed - ticks.complete
+    drawn = release.prepare(algorithm, state.secret, before, rows.completed, tick.y)
+    masks = ()
+    if algorithm.secure is not None:
+        reads = None
+        if tick.ahead is not None:
+            reads = before[..., None] + jnp.maximum(ticks.read, 0).astype(jnp.int32)
+        masks = secure.prepare(algorithm.secure, state.secret.key, data, reads, before, algorithm.batch_size)
     if not algorithm.backward:  # AFSVRG-VP: parties without labels never move
         active = np.isin(np.arange(data.num_parties), data.active)
         tick = tick._replace(applies=tick.applies & active, count=tick.count * active)
@@ -82,7 +98,8 @@ def prepare(
         folded = lazy.renormalise(state.weights, algorithm.mean(memory), state.round, size)
         state = state._replace(weights=folded)
     take = data.blocks.take if rows.read.ndim == 3 else data.blocks.take_each
-    event = Event(tick, take(rows.read), data.blocks.take_each(rows.applied), extra)
+    shown = rows.completed if data.watched else ()
+    event = Event(tick, take(rows.read), data.blocks.take_each(rows.applied), extra, masks, drawn, shown)
     later = ticks.snapshot.at[0].set(False)
     length = jnp.minimum(jnp.where(jnp.any(later), jnp.argmax(later), size).astype(jnp.int32), most)
     return state._replace(memory=memory, completed=completed[length - 1], round=state.round + length), event, length
@@ -90,24 +107,23 @@ def prepare(
 
 def _snapshot(algorithm: Any, state: VerticalState, data: Any) -> VerticalState:
     w = weights(algorithm, state)
-    memory = algorithm.refresh(data, w, state.memory)
+    thetas = release.of_all(algorithm, data, w, state.secret, state.round)
+    memory = algorithm.refresh(data, w, thetas, state.memory)
     return state._replace(memory=memory, weights=lazy.start(w, data) if isinstance(data.blocks, Sparse) else w)
 
 
 def step(algorithm: Any, key: Key, state: VerticalState, data: Any, event: Event) -> tuple[VerticalState, dict]:
-    """Return the state after one tick: reads, completions, applies. Counts follow from the schedule."""
+    """Return the state after one tick: reads, completions, applies; and what there was to see, for a transcript."""
     del key
     advance = lazy.step if isinstance(data.train.blocks, Sparse) else dense_step
-    return advance(algorithm, state, data.train, event), {}
+    return advance(algorithm, state, data.train, event)
 
 
-def dense_step(algorithm: Any, state: VerticalState, data: Any, event: Event) -> VerticalState:
-    """Return the state after one tick on dense blocks; w [q, d, *L]."""
+def dense_step(algorithm: Any, state: VerticalState, data: Any, event: Event) -> tuple[VerticalState, dict]:
+    """Return the state after one tick on dense blocks, w [q, d, *L], and what there was to see."""
     w, tick, objective = state.weights, event.tick, algorithm.objective
-    products = backward.answer(state.products, tick, forward(w, event.read))
-    z = backward.sums(products, tick)
-    theta = objective.theta(z, tick.y.reshape(*tick.y.shape, *[1] * (z.ndim - 2)))
-    values, memory = algorithm.message(state.memory, theta, tick, event.extra)
+    sent = exchange.exchange(algorithm, state, data, event, forward(w, event.read))
+    values, memory = algorithm.message(state.memory, sent.theta, tick, event.extra)
     messages = backward.send(state.messages, tick, values)
     moved = _pull(backward.due(messages, tick), event.apply)
     each = objective.penalty_gradient(w)  # theta is stale, the regulariser current (Algorithm 3, step 3)
@@ -115,8 +131,9 @@ def dense_step(algorithm: Any, state: VerticalState, data: Any, event: Event) ->
     each = each if mean is None else each + mean
     gradient = moved / algorithm.batch_size + tick.count.reshape(-1, *[1] * (w.ndim - 1)) * each
     memory = algorithm.learn(memory, moved, data)
-    w = w - (backward.rate(algorithm.lr, tick) * gradient).astype(w.dtype)
-    return state._replace(weights=w, memory=memory, products=products, messages=messages)
+    w = w - (exchange.own_rate(algorithm, tick, w.ndim) * gradient).astype(w.dtype)
+    state = state._replace(weights=w, memory=memory, messages=messages, products=sent.products, secret=sent.secret)
+    return state, sent.seen
 
 
 def forward(w: Array, x: Array) -> Array:

@@ -19,11 +19,14 @@ own completion. tau2: from a completion to its application, at any party. The ru
 """
 
 from collections import deque
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
 
+from jaxfed.vertical import summing
+from jaxfed.vertical.aggregation import Pair
 from jaxfed.vertical.timing import Parties, Times, durations
 
 _START, _READY = 0, 1  # at equal times loops start first: else completions could keep one waiting
@@ -48,13 +51,17 @@ def simulate(
     updates: int,
     epoch: int,
     rng: np.random.Generator,
+    trees: Sequence[Pair] | None = None,
 ) -> Events:
     """Return `updates` dominated updates from rest to rest. After every `epoch` of them all parties come to rest before
-    the next starts. bounds: (tau1, tau2)."""
+    the next starts. bounds: (tau1, tau2). trees: of each dominator, the pair over which answers are summed on their way
+    (Algorithm 1); a message takes its sender's link, and masks leave when the request arrives."""
     (tau1, tau2), active, q = bounds, party.active, party.num_parties
     drawn = durations(times, rng, (updates,))
     ask, reply, send, work = (drawn[:, i] for i in (0, 1, 3, 4))
     answer = reply + drawn[:, 2]  # from the read to the answer's arrival
+    ways = None if trees is None else [summing.hops(pair) for pair in trees]
+    masks = None if trees is None else durations(times, rng.spawn(1)[0], (updates,))[:, 2]
     late, latest = times.start, float(times.start.max())
     free = np.repeat(times.start, threads)  # when each thread is, [q * threads]
     base = np.arange(q) * threads
@@ -84,8 +91,14 @@ def simulate(
                 continue
             ask[u, p] = send[u, p] = 0.0
             answer[u, p] = reply[u, p]
-            arrivals = (ask[u] + now if now >= latest else np.maximum(ask[u] + now, late)) + answer[u]
-            heappush(heap, (arrivals.item(arrivals.argmax()), _READY, u, a))
+            read = ask[u] + now if now >= latest else np.maximum(ask[u] + now, late)
+            if ways is None or masks is None:
+                arrivals = read + answer[u]
+                ready = arrivals.item(arrivals.argmax())
+            else:
+                columns = read, read + reply[u], drawn[u, 2], masks[u]
+                ready = summing.end(ways[a], *(column.tolist() for column in columns))
+            heappush(heap, (ready, _READY, u, a))
             line.append(u)
             began.append(now)
             seen.append(done)

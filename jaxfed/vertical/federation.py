@@ -88,10 +88,12 @@ class VerticalData(NamedTuple):
         """Return how a sweep over those fields should hold its lanes (see `lanes.Shape.mode`), and how many points at
         once suit the engine.
 
-        Step sizes and penalties on dense blocks share one schedule and its rows, on a last axis. Other lanes go one by
-        one: with schedules or seeds of their own nothing is shared, and a batch would only be slower on a CPU.
+        Step sizes, penalties and a defence's strength on dense blocks share one schedule and its rows, on a last axis.
+        Other lanes go one by one: with schedules or seeds of their own nothing is shared, and a batch would only be
+        slower on a CPU.
         """
-        shared = {"lr", "objective.l2"}.issuperset(paths) and not isinstance(self.train.blocks, Sparse)
+        suits = [path in ("lr", "objective.l2") or path.startswith("defence.") for path in paths]
+        shared = all(suits) and not isinstance(self.train.blocks, Sparse)
         last = shared and hasattr(algorithm, "message")  # the literal SAGA table has no lanes
         return ("last", LANES) if last else ("one", 1)
 
@@ -115,14 +117,18 @@ class VerticalData(NamedTuple):
         given = {"labels": ", ".join(f"{c} as {s}" for c, s in zip(train.classes, ("-1", "+1"), strict=False))}
         sizes = {"num_rows": train.num_rows, "num_features": train.num_features, "parameters": train.num_features}
         length = epoch_length(algorithm, train)
-        return sizes | (given if train.classes else {}) | ({} if length is None else {"epoch_length": length})
+        more: dict[str, Any] = {} if length is None else {"epoch_length": length}
+        if algorithm.secure is not None:
+            more["trees"] = repr(algorithm.secure.pairs(train))
+        return sizes | (given if train.classes else {}) | more
 
     def fit_state(self, state: Any, like: Any) -> Any:
         """Return the state of a finished run as the start of this one; nothing is on its way."""
-        kept = {name: jax.tree.map(jnp.array, getattr(state, name)) for name in ("weights", "completed", "round")}
+        own = ("weights", "completed", "round", "secret")
+        kept = {name: jax.tree.map(jnp.array, getattr(state, name)) for name in own}
         memory = jax.tree.map(jnp.array, state.memory)
         w = lazy.start(kept["weights"], self.train) if isinstance(self.train.blocks, Sparse) else kept["weights"]
-        new = like._replace(weights=w, memory=memory, completed=kept["completed"], round=kept["round"])
+        new = like._replace(**kept | {"weights": w, "memory": memory})
         same_structure(new, like)
         return new
 
@@ -139,6 +145,9 @@ class VerticalData(NamedTuple):
             each = float(steps.initial(algorithm.lr)) * float(objective.l2) * train.num_active
             lazy = isinstance(train.blocks, Sparse) and objective.regularizer == "l2" and each >= 1
             more = f", and sparse blocks need lr l2 m < 1, here {each:.3g}" if lazy else ""
+            if algorithm.secure is not None and algorithm.secure.bits is not None:
+                limit = algorithm.secure.limit(train.num_parties)
+                more += f", and secure holds products below {limit:.3g} (fewer fraction_bits: larger ones)"
             return f"a smaller lr may help (1 / L is {objective.constants(train).step:.3g} here{more})"
 
         return say
@@ -183,7 +192,10 @@ def plan(algorithm: Any, party: PartyData, scheduler: Any, num_rounds: Any) -> P
     checks.schedule(scheduler, party, None)
     per_epoch = party.num_rows / algorithm.batch_size
     units.check("num_rounds", num_rounds, per_epoch)
-    return scheduler.plan(num_rounds, updates_per_epoch=per_epoch, epoch_length=epoch_length(algorithm, party))
+    options: dict[str, Any] = dict(updates_per_epoch=per_epoch, epoch_length=epoch_length(algorithm, party))
+    if algorithm.secure is not None:  # sums over trees take their time
+        options["trees"] = algorithm.secure.pairs(party)
+    return scheduler.plan(num_rounds, **options)
 
 
 def epoch_length(algorithm: Any, data: Any) -> int | None:

@@ -84,11 +84,15 @@ class FixedDelay(PyTreeNode):
             parts.append([np.asarray(column)[: len(part)] for column in rows])
         return Tick._make(np.concatenate(columns) for columns in zip(*parts, strict=True))
 
-    def plan(self, length: Any, *, updates_per_epoch: float, epoch_length: int | None = None) -> Plan:
+    def plan(
+        self, length: Any, *, updates_per_epoch: float, epoch_length: int | None = None, trees: Any = None
+    ) -> Plan:
         """Return the schedule of a run of that length: ticks, Epochs or Seconds. The drain has `bound` ticks.
 
-        updates_per_epoch: dominated updates in a pass over the data. epoch_length: in dominated updates.
+        updates_per_epoch: dominated updates in a pass over the data. epoch_length: in dominated updates. trees: of the
+        sums of products; they take no time here, where all that is known of delays is given.
         """
+        del trees
         units.check_plan(length, updates_per_epoch, epoch_length)
         _check(self)
         most = units.target(length, updates_per_epoch)  # a number of ticks that is surely enough:

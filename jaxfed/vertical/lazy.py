@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array
-from jaxfed.vertical import backward
+from jaxfed.vertical import backward, exchange
 from jaxfed.vertical.backward import VerticalState
 
 SMALLEST_LOG = -4.6  # of a scale: 1e-2
@@ -57,18 +57,17 @@ def renormalise(weights: Lazy, mean: Array | None, round: Array, every: int) -> 
     return jax.lax.cond(small, fold, lambda weights: weights, weights)
 
 
-def step(algorithm: Any, state: VerticalState, data: Any, event: Any) -> VerticalState:
-    """Return the state after one tick on sparse blocks."""
+def step(algorithm: Any, state: VerticalState, data: Any, event: Any) -> tuple[VerticalState, dict]:
+    """Return the state after one tick on sparse blocks, and what there was to see."""
     weights, tick, objective = state.weights, event.tick, algorithm.objective
     mean = algorithm.mean(state.memory)
-    products = backward.answer(state.products, tick, _forward(weights, mean, event))
-    theta = objective.theta(backward.sums(products, tick), tick.y)
-    values, memory = algorithm.message(state.memory, theta, tick, event.extra)
+    sent = exchange.exchange(algorithm, state, data, event, _forward(weights, mean, event))
+    values, memory = algorithm.message(state.memory, sent.theta, tick, event.extra)
     messages = backward.send(state.messages, tick, values)
 
     indices, x = event.apply
     moved = backward.due(messages, tick)[..., None] * x  # [m, b, q, k]
-    count, lr = tick.count, backward.rate(algorithm.lr, tick)
+    count, lr = tick.count, exchange.own_rate(algorithm, tick, 1)
     shrink = lr * objective.l2 * count if objective.regularizer != "none" else jnp.zeros_like(count)
     log_scale = weights.log_scale + jnp.log1p(-shrink)
     share, factor = jnp.broadcast_to(lr / algorithm.batch_size, count.shape), weights.factor
@@ -81,7 +80,8 @@ def step(algorithm: Any, state: VerticalState, data: Any, event: Any) -> Vertica
     steps = -(share * jnp.exp(-log_scale))[:, None] * moved
     u = weights.u.at[indices].add(steps.astype(weights.u.dtype), mode="promise_in_bounds")
     weights = weights.replace(u=u, log_scale=log_scale.astype(u.dtype), factor=factor.astype(u.dtype))
-    return state._replace(weights=weights, memory=memory, products=products, messages=messages)
+    state = state._replace(weights=weights, memory=memory, messages=messages)
+    return state._replace(products=sent.products, secret=sent.secret), sent.seen
 
 
 def _forward(weights: Lazy, mean: Array | None, event: Any) -> Array:

@@ -8,7 +8,6 @@ from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array
 from jaxfed.vertical import engine
 from jaxfed.vertical.objective import Objective
-from jaxfed.vertical.svrg import theta_of_all
 
 
 class Table(NamedTuple):
@@ -44,14 +43,18 @@ class VFB2SAGA(PyTreeNode):
     lr: Any = 0.1
     batch_size: int = field(pytree_node=False, default=1)
     backward: bool = field(pytree_node=False, default=True)
+    secure: Any = None
+    defence: Any = None
+    factors: Any = None
 
     init, prepare, step, block_size = engine.init, engine.prepare, engine.step, engine.block_size
     params, predict = engine.params, engine.predict
     mean_moves: ClassVar[bool] = True
 
-    def remember(self, data: Any, w: Array, lanes: tuple[int, ...]) -> Table:
+    def remember(self, data: Any, w: Array, thetas: Any, lanes: tuple[int, ...]) -> Table:
         """Return the table of w: one full pass."""
-        theta = theta_of_all(self.objective, data, w)
+        del w
+        theta = thetas()
         old = jnp.zeros((data.num_active, self.batch_size, *lanes), theta.dtype)
         spare = jnp.zeros((1, *lanes), theta.dtype)
         return Table(jnp.concatenate([theta, spare]), old, data.blocks.pull(theta) / data.num_rows)

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 from jaxfed.checks import fail
 from jaxfed.nodes import PyTreeNode, field
 from jaxfed.types import Array, Key
-from jaxfed.vertical import backward, engine
+from jaxfed.vertical import backward, engine, exchange
 from jaxfed.vertical.backward import VerticalState
 from jaxfed.vertical.blocks import Dense
 from jaxfed.vertical.objective import Objective
-from jaxfed.vertical.svrg import theta_of_all
 
 MOST_BYTES = 2**31
 
@@ -38,19 +37,22 @@ class LiteralSAGA(PyTreeNode):
     lr: Any = 0.1
     batch_size: int = field(pytree_node=False, default=1)
     backward: bool = field(pytree_node=False, default=True)
+    secure: Any = None
+    defence: Any = None
+    factors: Any = None
 
     init, prepare, block_size = engine.init, engine.prepare, engine.block_size
     params, predict = engine.params, engine.predict
     mean_moves: ClassVar[bool] = True
 
-    def remember(self, data: Any, w: Array, lanes: tuple[int, ...]) -> Gradients:
+    def remember(self, data: Any, w: Array, thetas: Any, lanes: tuple[int, ...]) -> Gradients:
         """Return the table of w: one full pass."""
         blocks = data.blocks
         if not isinstance(blocks, Dense) or lanes:
             fail("data", "sparse blocks", "dense ones for LiteralSAGA (VFB2SAGA takes both)")
         if (need := blocks.x.size * jnp.dtype(w.dtype).itemsize) > MOST_BYTES:
             fail("data", f"a table of {need / 2**30:.3g} GiB", f"at most {MOST_BYTES / 2**30:g} GiB, or VFB2SAGA")
-        theta = theta_of_all(self.objective, data, w)
+        theta = thetas()
         table = theta[:, None, None] * blocks.x + self.objective.penalty_gradient(w)
         return Gradients(table, jnp.mean(table, 0))
 
@@ -67,9 +69,8 @@ class LiteralSAGA(PyTreeNode):
         """Return the state after one tick: reads, completions, applies."""
         del key
         w, tick, n = state.weights, event.tick, data.train.num_rows
-        products = backward.answer(state.products, tick, engine.forward(w, event.read))
-        theta = self.objective.theta(backward.sums(products, tick), tick.y)
-        messages = backward.send(state.messages, tick, theta)
+        sent = exchange.exchange(self, state, data.train, event, engine.forward(w, event.read))
+        messages = backward.send(state.messages, tick, sent.theta)
         penalty = self.objective.penalty_gradient(w)
         fresh = backward.due(messages, tick)[..., None] * event.apply + penalty  # [m, b, q, d]
         party = jnp.arange(w.shape[0])
@@ -92,6 +93,7 @@ class LiteralSAGA(PyTreeNode):
         by_dominator = fresh, event.extra, tick.applies
         start = (*state.memory, jnp.zeros_like(w))
         (table, mean, total), _ = jax.lax.scan(dominator, start, by_dominator)
-        w = w - (backward.rate(self.lr, tick) * total).astype(w.dtype)
+        w = w - (exchange.own_rate(self, tick, w.ndim) * total).astype(w.dtype)
         memory = Gradients(table, mean)
-        return state._replace(weights=w, memory=memory, products=products, messages=messages), {}
+        state = state._replace(weights=w, memory=memory, messages=messages, products=sent.products, secret=sent.secret)
+        return state, sent.seen

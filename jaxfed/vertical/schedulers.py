@@ -5,6 +5,7 @@ seed. Times are simulated seconds, one number or one per party.
 """
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,14 +45,18 @@ class Synchronous:
     def __post_init__(self):
         timing.settle(self)
 
-    def plan(self, length: Any, *, updates_per_epoch: float, epoch_length: int | None = None) -> Plan:
+    def plan(
+        self, length: Any, *, updates_per_epoch: float, epoch_length: int | None = None, trees: Any = None
+    ) -> Plan:
         """Return the schedule of a run of that length: ticks, Epochs or Seconds.
 
         updates_per_epoch: dominated updates in a pass over the data. With `epoch_length` (in dominated updates) every
-        epoch begins with a snapshot, and its last tick completes what is left of it.
+        epoch begins with a snapshot, and its last tick completes what is left of it. trees: the pair of each dominator
+        over which products are summed (`aggregation`); None: parties answer the dominator directly.
         """
         units.check_plan(length, updates_per_epoch, epoch_length)
         m, times = len(self.party.active), timing.times(self)
+        seconds = partial(round_seconds, self.party, times, self.threads, seed=self.seed, trees=trees)
         num_rounds, num_ticks = 512, 0
         if not isinstance(length, units.Seconds):  # that many are enough; of seconds, try twice as many
             num_rounds = int(units.target(length, updates_per_epoch) / 2) + 1
@@ -61,7 +66,7 @@ class Synchronous:
             begins = (round_in_epoch == 0) & (epoch_length is not None)
             left = (epoch_length or m) - round_in_epoch * m
             dominated = np.minimum(left, m).cumsum()
-            time = max(self.start) + round_seconds(self.party, times, self.threads, num_rounds, self.seed).cumsum()
+            time = max(self.start) + seconds(num_rounds).cumsum()
             num_ticks = units.cut(length, updates_per_epoch, dominated, time)
             units.foreseen(length, num_rounds, time[-1])
         index = np.add(begins + 1, 2 * (left < m))[:num_ticks]
@@ -125,11 +130,14 @@ class BilevelAsync:
         shared = {field.name: getattr(self, field.name) for field in dataclasses.fields(Synchronous)}
         return Synchronous(**shared)
 
-    def plan(self, length: Any, *, updates_per_epoch: float, epoch_length: int | None = None) -> Plan:
+    def plan(
+        self, length: Any, *, updates_per_epoch: float, epoch_length: int | None = None, trees: Any = None
+    ) -> Plan:
         """Return the schedule of a run of that length: ticks, Epochs or Seconds.
 
         updates_per_epoch: dominated updates in a pass over the data. With `epoch_length` (in dominated updates, of all
-        dominators) all parties come to rest after each epoch, and the next begins with a snapshot.
+        dominators) all parties come to rest after each epoch, and the next begins with a snapshot. trees: as for
+        `Synchronous`.
         """
         units.check_plan(length, updates_per_epoch, epoch_length)
         each, per_epoch, remainder = kinds(self.segment_updates, epoch_length)
@@ -142,7 +150,7 @@ class BilevelAsync:
             if position == 0 and max(self.start) > 0:  # only the run's first stretch has parties that start late
                 name = "late", 0
             if name not in made:
-                made[name] = self._stretch(name, updates, epoch_length)
+                made[name] = self._stretch(name, updates, epoch_length, trees)
             table = made[name]
             if per_epoch > 1 and position % per_epoch == 0:
                 name = f"{name[0]}, first", name[1]
@@ -152,7 +160,7 @@ class BilevelAsync:
 
         return assemble(at, length, updates_per_epoch, self.party, self.tau2 + 1)
 
-    def _stretch(self, name: Name, updates: int, epoch_length: int | None) -> Table:
+    def _stretch(self, name: Name, updates: int, epoch_length: int | None, trees: Any) -> Table:
         """Return the table of a stretch; its number and kind seed it."""
         kind, number = name
         times = timing.times(self)
@@ -161,5 +169,5 @@ class BilevelAsync:
         rng = np.random.default_rng((self.seed, 3, ("whole", "last", "late").index(kind), number))
         barrier = epoch_length if epoch_length is not None and epoch_length <= updates else None
         bounds = self.tau1, self.tau2
-        events = simulate(self.party, times, self.threads, bounds, updates, barrier or updates, rng)
+        events = simulate(self.party, times, self.threads, bounds, updates, barrier or updates, rng, trees)
         return cut(events, len(self.party.active), barrier, self.tau2 if self.strict else None)

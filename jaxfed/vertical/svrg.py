@@ -44,20 +44,23 @@ class VFB2SVRG(PyTreeNode):
     batch_size: int = field(pytree_node=False, default=1)
     epoch_length: int | None = field(pytree_node=False, default=None)
     backward: bool = field(pytree_node=False, default=True)
+    secure: Any = None
+    defence: Any = None
+    factors: Any = None
 
     init, prepare, step, block_size = engine.init, engine.prepare, engine.step, engine.block_size
     params, predict = engine.params, engine.predict
     mean_moves: ClassVar[bool] = False
 
-    def remember(self, data: Any, w: Array, lanes: tuple[int, ...]) -> Reference:
+    def remember(self, data: Any, w: Array, thetas: Any, lanes: tuple[int, ...]) -> Reference:
         """Return the reference point w."""
         del lanes
-        return self.refresh(data, w, None)
+        return self.refresh(data, w, thetas, None)
 
-    def refresh(self, data: Any, w: Array, memory: Any) -> Reference:
-        """Return the reference point w."""
-        del memory
-        theta = theta_of_all(self.objective, data, w)
+    def refresh(self, data: Any, w: Array, thetas: Any, memory: Any) -> Reference:
+        """Return the reference point w, of which `thetas()` are sent."""
+        del w, memory
+        theta = thetas()
         gradient = data.blocks.pull(theta) / data.num_rows
         sparse = gradient.ndim == 1
         return Reference(theta, gradient, data.blocks.products(gradient) if sparse else None)
@@ -84,9 +87,3 @@ class VFB2SVRG(PyTreeNode):
         """Return the same reference point."""
         del moved, data
         return memory
-
-
-def theta_of_all(objective: Objective, data: Any, w: Array) -> Array:
-    """Return dL/dz of every row at w, [n, *L]."""
-    z = data.blocks.scores(w)
-    return objective.theta(z, jnp.reshape(data.y, (-1, *[1] * (z.ndim - 1))))

@@ -1,8 +1,8 @@
 """What a schedule costs: updates, messages and bytes, counted from its table on the host, in 64-bit integers.
 
-Of each dominated update: 2 (q - 1) messages for the products, as Algorithm 1 sums them over two trees (the run itself
-adds them plainly: masks cancel), and q - 1 with (i, theta) backward. SVRG's reference point and SAGA's start evaluate
-all n rows: the same, once, with n numbers in a message.
+Of each dominated update: 2 (q - 1) messages for the products, as Algorithm 1 sums them over two trees (without `secure`
+the run itself adds them plainly: masks cancel), and q - 1 with (i, theta) backward. SVRG's reference point and SAGA's
+start evaluate all n rows: the same, once, with n numbers in a message.
 """
 
 from collections.abc import Callable
@@ -49,6 +49,8 @@ class Traffic:
         self.starts_with_pass = algorithm.mean_moves and before is None  # SAGA's table
         self.told = self.parties - 1 if algorithm.backward else len(data.active) - 1
         self.itemsize = jnp.dtype(jnp.result_type(float)).itemsize
+        bits = None if algorithm.secure is None else algorithm.secure.bits
+        self.number = self.itemsize if bits is None else bits // 8
 
     def __call__(self, ticks: int) -> dict[str, Any]:
         """Return the counts after `ticks` ticks: `dominated_updates`, `block_updates`, `messages`, `bytes`, `epochs`
@@ -58,8 +60,8 @@ class Traffic:
         if self.snapshots is not None and ticks:
             passes += int(self.snapshots[ticks - 1])
         forward, back = 2 * (self.parties - 1), self.told
-        each = self.batch_size * (forward * self.itemsize + back * (self.itemsize + 4))
-        full = self.rows * (forward + back) * self.itemsize
+        each = self.batch_size * (forward * self.number + back * (self.itemsize + 4))
+        full = self.rows * (forward * self.number + back * self.itemsize)
         found = dict(
             dominated_updates=dominated,
             block_updates=applied,
