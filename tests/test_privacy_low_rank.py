@@ -37,7 +37,7 @@ def test_far_fewer_scores_than_rows_are_enough(dtype, most):
 
 
 def test_too_few_features_do_not_fit_and_more_do_not_hurt():
-    run = play_run(passes=12)
+    run = play_run(passes=10, n=20)
     view = view_of(run, (0,))
     assert low_rank.attack(view, 2, rng=np.random.default_rng(0)).residual > 0.05
     assert error(low_rank.attack(view, 4, rng=np.random.default_rng(0)), run) < 1e-3
