@@ -35,16 +35,16 @@ def test_errors_are_those_of_a_projection(d):
     """Least norm loses x without its part along w, around the middle x - 1/2 without it: (d - 1) / d of the squares,
     1/3 and 1/12 a feature for features uniform in [0, 1], if w has no preferred direction."""
     rng = np.random.default_rng(0)
-    x, w = rng.random((1000, d)), rng.normal(size=(1000, d))
-    told = Outputs(np.arange(1000), np.sum(x * w, 1), w)
+    x, w = rng.random((400, d)), rng.normal(size=(400, d))
+    told = Outputs(np.arange(400), np.sum(x * w, 1), w)
     found = {name: np.mean(feature_error(solve(told, name).features, x))
              for name in ("least", "clipped", "middle", "chebyshev")}  # fmt: skip
-    assert found["least"] == pytest.approx((d - 1) / (3 * d), rel=0.1)
-    assert found["middle"] == pytest.approx((d - 1) / (12 * d), rel=0.1)
+    assert found["least"] == pytest.approx((d - 1) / (3 * d), rel=0.15)
+    assert found["middle"] == pytest.approx((d - 1) / (12 * d), rel=0.15)
     guess = {name: np.mean(feature_error(g, x)) for name, g in guesses(x, rng).items()}
-    assert guess["uniform"] == pytest.approx(1 / 6, rel=0.1)
-    assert guess["middle"] == pytest.approx(1 / 12, rel=0.1)
-    assert guess["mean"] == pytest.approx(1 / 12, rel=0.1)
+    assert guess["uniform"] == pytest.approx(1 / 6, rel=0.15)
+    assert guess["middle"] == pytest.approx(1 / 12, rel=0.15)
+    assert guess["mean"] == pytest.approx(1 / 12, rel=0.15)
     assert found["least"] > guess["middle"]  # solving is worse than not looking
     assert found["clipped"] < found["least"]
     assert max(found["chebyshev"], found["middle"]) < 0.95 * guess["middle"]

@@ -364,6 +364,9 @@ def test_errors_of_views_and_matrices():
     run = play_run(epochs=(20,), method="svrg", delay=2)
     with pytest.raises(ValueError, match="^view: got gradients"):
         gram.attack(view_of(run, (0,))._replace(theta=None))
+    partial = view_of(run, (0,))
+    with pytest.raises(ValueError, match="^view.theta: got theta of the coalition's own"):
+        gram.attack(partial._replace(theta=np.full_like(run.theta, np.nan)), method="svrg")
     with pytest.raises(ValueError, match="^view.parties: got"):
         gram.attack(view_of(run, (0, 1, 2)), method="svrg")
     with pytest.raises(ValueError, match="^pass_products: got"):

@@ -45,6 +45,8 @@ def messages(view: View, method: str = "sgd", first_tick: int = 0) -> Messages:
     one_of("method", method, METHODS)
     if view.theta is None:
         fail("view", "gradients without theta", "a view with theta (jaxfed.privacy.residue finds it from gradients)")
+    if np.isnan(view.theta).any():
+        fail("view.theta", "theta of the coalition's own updates only", "that of all: parties moved by the others too")
     theta, rows, n = np.array(view.theta, float), np.asarray(view.rows), len(view.x)
     columns, place = np.unique(rows, return_inverse=True)
     means: tuple = ()

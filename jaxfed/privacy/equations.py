@@ -73,7 +73,8 @@ def equations(
     method, first_tick: see `dual.messages`. rows: whose scores to use (None: all). use: "all", "updates" or "passes".
 
     What a coalition does not know by itself, and may be given: applied int [N, q], the tick in which each party applied
-    each update (-1: not in the window); read int [N, q], the tick in which it evaluated its product. Without them both
+    each update (-1: not in the window); read int [N, q], the tick in which it evaluated its product
+    (-1: before the window, and the score is left out). Without them both
     are taken to be the completion's, which is the truth for the Synchronous scheduler only. scores [N, b], pass_scores
     (each [n]): z of updates and passes that it did not dominate. pass_products (each [n]): its own products in the
     passes, which it knows but a view does not hold; None: from its weights at the window's end.
@@ -89,6 +90,8 @@ def equations(
     if rows is not None:
         wanted = np.isin(np.arange(len(view.x)), rows)
     value = others(view, scores)
+    outside = read[:, [p for p in range(view.num_parties) if p not in view.parties]].min(1, initial=0) < 0
+    value[outside] = np.nan  # of weights from before the window
     update, place = np.nonzero(~np.isnan(value) & wanted[view.rows] & (use != "passes"))
     moments, moment = np.unique(update, return_inverse=True)
     row, values, moment, at = [view.rows[update, place]], [value[update, place]], [moment], [read[moments]]
@@ -104,6 +107,22 @@ def equations(
     beta, decay = (np.stack(parts, 1) for parts in zip(*made, strict=True))
     row, values, moment = (np.concatenate(parts) for parts in (row, values, moment))
     return Equations(row, values, moment, beta, decay, sent.columns, groups)
+
+
+def steps(beta: np.ndarray, value: np.ndarray, decay: np.ndarray, row: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each equation, beta [E, ...] and value [E], less what the one before it, of the same row, foretells.
+
+    In exact arithmetic that changes nothing. But a float32 run rounds its weights at every step and these errors add
+    up, so that scores far from the start share more of them than of anything else: between neighbours they cancel.
+    decay [E]: of the weights; row int [E], equal ones together and in the order of time.
+    """
+    ratio = np.where(row[1:] == row[:-1], decay[1:] / decay[:-1], 0)
+    beta, value = beta.copy(), value.copy()
+    beta[1:], value[1:] = (
+        beta[1:] - ratio.reshape(-1, *[1] * (beta.ndim - 1)) * beta[:-1],
+        value[1:] - ratio * value[:-1],
+    )
+    return beta, value
 
 
 def _ticks(field: str, given: Any, view: View) -> np.ndarray:

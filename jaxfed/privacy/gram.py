@@ -4,7 +4,7 @@ A party moves by known multiples of its rows, so the change of z_j around an upd
 update K_ij = -(z_j' - (1 - lr l2) z_j) / (lr theta_i) (notes on vertical learning, section 3.6; after the reverse
 multiplication of Weng et al. 2020, arXiv 2011.09290). In a run all that lies between two scores of a row is a linear
 combination with known coefficients (`jaxfed.privacy.equations`). For what features follow from K, see
-`jaxfed.privacy.reconstruction`.
+`jaxfed.privacy.reconstruction`; with far fewer scores, `jaxfed.privacy.low_rank`.
 
 Everything is solved in float64. What float32 runs cost: z_j' - z_j cancels, so K_ij has an error of about
 6e-8 |z_j| / (lr |theta_i|), ten times smaller where lr is ten times larger.
@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxfed.checks import fail, flag, number
 from jaxfed.checks import whole as whole_number
-from jaxfed.privacy.equations import Equations, equations
+from jaxfed.privacy.equations import Equations, equations, steps
 from jaxfed.privacy.transcript import View
 
 TINY = 1e-300
@@ -113,20 +113,7 @@ def _matrix(system: Equations, which: np.ndarray, at_zero: bool) -> tuple[np.nda
     if not at_zero:  # on the scale of beta, or the start would decide which singular values are small
         scale = np.linalg.norm(matrix) / np.linalg.norm(decay) if np.any(matrix) else 1.0
         matrix = np.concatenate([matrix, decay * scale], 1)
-    return _steps(matrix, system.value[which], decay.mean(1))
-
-
-def _steps(matrix: np.ndarray, value: np.ndarray, decay: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each equation less what the one before it foretells: from a score to the next.
-
-    In exact arithmetic that changes nothing. But a float32 run rounds its weights at every step and these errors add
-    up, so that scores far apart share more of them than of anything else: between neighbours they cancel.
-    """
-    ratio = decay[1:] / decay[:-1]
-    matrix, value = matrix.copy(), value.copy()
-    matrix[1:] -= ratio[:, None] * matrix[:-1]
-    value[1:] -= ratio * value[:-1]
-    return matrix, value
+    return steps(matrix, system.value[which], decay.mean(1), system.row[which])
 
 
 def both_ways(found: Gram) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
