@@ -1,4 +1,4 @@
-"""Numbers modulo 2^32 and 2^64 against Python's integers, sums over trees in their order, and Threefry's known answers."""
+"""Numbers modulo 2^32 and 2^64 against Python's integers, sums over trees in their order, Threefry's known answers."""
 
 import itertools
 from fractions import Fraction
