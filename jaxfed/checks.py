@@ -15,10 +15,10 @@ def fail(field: str, got: Any, wanted: str) -> NoReturn:
     raise ValueError(f"{field}: got {got}, wanted {wanted}")
 
 
-def one_of(field: str, got: Any, choices: Sequence[str]) -> None:
-    """Require a name among choices; a near miss is named."""
+def one_of(field: str, got: Any, choices: Sequence[Any]) -> None:
+    """Require one of the choices, names or others; a near miss of a name is named."""
     if got not in choices:
-        near = difflib.get_close_matches(str(got), choices, n=1)
+        near = difflib.get_close_matches(str(got), [choice for choice in choices if isinstance(choice, str)], n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         fail(field, repr(got), f"one of {', '.join(map(repr, choices))}{hint}")
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxfed.types import Array, Key
 
-_ROWS, _PASSES = 0x7FFFFFFF, 0x7FFFFFFE  # folded into the secret where a dominator's number would be
+_ROWS, _PASSES, MASKS = 0x7FFFFFFF, 0x7FFFFFFE, 0x7FFFFFFD  # folded into the secret where a dominator's number would be
 
 
 class Secret(NamedTuple):

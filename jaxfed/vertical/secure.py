@@ -19,6 +19,7 @@ from jaxfed.types import Array
 from jaxfed.vertical import aggregation, backward, fixed_point, secure_trees, tree_sums
 from jaxfed.vertical.aggregation import Pair, Tree
 from jaxfed.vertical.fixed_point import Limbs
+from jaxfed.vertical.release import MASKS
 from jaxfed.vertical.samples import threefry
 
 FRACTION_BITS = {32: 20, 64: 32}
@@ -59,7 +60,7 @@ class SecureAggregation(PyTreeNode):
 
     def check(self, party: Any) -> None:
         """Raise ValueError where this does not suit the parties."""
-        one_of("secure.bits", self.bits, [32, 64, None])  # type: ignore[arg-type]
+        one_of("secure.bits", self.bits, [32, 64, None])
         number("secure.scale", self.scale, 0)
         whole("secure.seed", self.seed, 0)
         if self.fraction_bits is not None:
@@ -95,9 +96,8 @@ def draw(secure: SecureAggregation, key: Array, update: Array, batch_size: int) 
     key: uint32 [2]. Floats, uint32, or Limbs.
     """
     m, q = update.shape[-2:]
-    keys = jax.vmap(
-        lambda a: jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), a))
-    )
+    own = jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), MASKS)
+    keys = jax.vmap(lambda a: jax.random.key_data(jax.random.fold_in(own, a)))
     words = keys(jnp.arange(2 * m)).reshape(2, m, 2)
     row = jnp.arange(batch_size, dtype=jnp.uint32)[:, None] * jnp.uint32(q) + jnp.arange(q, dtype=jnp.uint32)
     number = update.astype(jnp.uint32)[..., None, :]
