@@ -8,6 +8,7 @@ import xarray as xr
 from jaxfed.privacy import label_metrics, labels
 from jaxfed.privacy.defences import Clip, Gaussian, MaxNorm, RandomisedResponse
 from jaxfed.privacy.marvell import Marvell
+from jaxfed.privacy.messages import gather
 from jaxfed.privacy.runs import Runs
 
 # what is swept, from weak to strong: a strength is one traced field, so a defence compiles once
@@ -24,7 +25,8 @@ DEFENCES: dict[str, tuple[Any, str, tuple[float, ...], int | None]] = {
 def measure(
     runs: Runs, defences: dict[str, tuple[Any, str, tuple[float, ...], int | None]] | None = None
 ) -> xr.Dataset:
-    """Return accuracy, and AUC of -theta, per message and of each sample's mean, dims (defence, level).
+    """Return accuracy, and AUC of theta or of its sign, whichever tells more of the labels, per message and of each
+    sample's mean; dims (defence, level).
 
     Coordinate `strength` [defence, level], in the units of each defence's field. Level 0 is the run without a defence.
     """
@@ -50,9 +52,14 @@ def measure(
 
 
 def _point(runs: Runs, transcript: Any) -> tuple[float, float, float]:
-    judged = label_metrics.judge(runs.labels, labels.by_sign(runs.view(transcript)))
-    # either way round: an attacker with one known label turns a score that ranks the wrong way
-    message, run = (max(auc, 1 - auc) for auc in (judged.message_auc, judged.auc_mean))
+    guesses = labels.by_sign(runs.view(transcript))
+    signs = gather(len(runs.labels), guesses.rows, np.sign(guesses.each))
+    found = [label_metrics.judge(runs.labels, each) for each in (guesses, signs)]
+    # the better of theta and its sign alone (which tells more under randomised response, where a score that a confident
+    # model makes ranks against the label), either way round: an attacker with one known label turns it
+    message, run = (
+        max(max(x, 1 - x) for x in aucs) for aucs in zip(*((j.message_auc, j.auc_mean) for j in found), strict=True)
+    )
     return runs.accuracy(transcript), message, run
 
 
@@ -62,22 +69,25 @@ def draw(ds: xr.Dataset) -> Any:
 
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    panels = (("auc_message", "in one message"), ("auc_run", "in the mean of a sample's messages"))
+    panels = (("auc_message", "in one message"), ("auc_run", "over the run"))
     for axis, (name, where) in zip(axes, panels, strict=True):
         for k, defence in enumerate(ds["defence"].values):
             own = ds.sel(defence=defence)
             axis.plot(own[name], own["accuracy"], "o-", color=f"C{k}", markersize=4, label=str(defence))
-            for x, y, value in zip(own[name].values, own["accuracy"].values, own["strength"].values, strict=True):
-                if np.isfinite(value):
-                    axis.annotate(f"{value:g}", (x, y), fontsize=6, xytext=(2, 3), textcoords="offset points")
+            for level in (1, -1):  # the weakest and the strongest
+                at = own[name].values[level], own["accuracy"].values[level]
+                value = f"{own['strength'].values[level]:g}"
+                axis.annotate(value, at, fontsize=7, color=f"C{k}", xytext=(3, 4), textcoords="offset points")
         axis.plot(
             ds["auc_message"].values[0, :1], ds["accuracy"].values[0, :1], "k*", markersize=11, label="no defence"
         )
         axis.axvline(0.5, color="0.6", linewidth=0.8, linestyle=":")
-        axis.set_xlabel(f"AUC of the labels, {where} (0.5: chance)")
+        axis.set_xlabel(f"AUC of the labels {where} (0.5: chance)")
     axes[0].set_ylabel(f"accuracy on {ds.attrs['rows']} rows")
     axes[0].legend(fontsize=8)
-    figure.suptitle("What looks safe in one message is not over a run, and hiding labels costs accuracy", fontsize=10)
+    figure.suptitle(
+        "What defences hide and what they cost, from the weakest strength (upper right) to the strongest", fontsize=10
+    )
     return figure
 
 
