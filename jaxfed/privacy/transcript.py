@@ -88,10 +88,10 @@ class Transcript(NamedTuple):
     party: the run's PartyData, on the host. window: its first tick and the one after its last. tick, time, dominator,
     update, rows, theta: as in `View`. scores: z [N, b]. products [N, b, q]: plain. hidden, masks [N, b, q]: o + delta,
     as sent, and delta; None without `secure`. read, applied int [N, q]: in which tick each party read its product for
-    the update, and in which it moved by it; -1 where not in the window. weights: at the window's end, as the blocks
-    have them. trees: one pair per dominator. aggregated: whether parties receive only the mean of theta times their
-    features. backward: whether passive parties receive anything. state: the final one of a run, if the window reaches
-    its end, else None.
+    the update, perhaps before the window, and moved by it (-1: not in the window). weights: at the window's end, as the
+    blocks have them. trees: one pair per dominator. aggregated: whether parties receive only the mean of theta times
+    their features. backward: whether passive parties receive anything. state: the final one of a run, if the window
+    reaches its end, else None.
     """
 
     party: Any
