@@ -104,5 +104,6 @@ class Runs:
     def accuracy(self, transcript: Transcript) -> float:
         """Return the accuracy on test rows (training rows where there are none) of the model at a window's end."""
         rows = self.train if self.test is None else self.test
-        scores = np.asarray(rows.blocks.scores(transcript.weights))
+        weights: Any = transcript.weights
+        scores = np.asarray(rows.blocks.scores(weights))
         return float(np.mean((scores > 0) == (np.asarray(rows.y) > 0)))
