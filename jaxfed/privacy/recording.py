@@ -100,7 +100,8 @@ def _pass(algorithm: Any, party: Any, before: Any, tick: int, after: Any) -> Pas
     w = engine.weights(algorithm, before)
     theta = getattr(after.memory, "theta", None)
     theta = release.of_all(algorithm, party, w, before.secret, tick)() if theta is None else theta
-    return Pass(tick, np.asarray(theta)[: party.num_rows], np.asarray(party.blocks.scores(w)))
+    products = np.asarray(party.blocks.products(w)).T
+    return Pass(tick, np.asarray(theta)[: party.num_rows], np.asarray(party.blocks.scores(w)), products)
 
 
 def _assemble(algorithm, party, table, window, seen, passes, weights, lr, final) -> Transcript:
