@@ -1,7 +1,8 @@
 """Who saw what in a vertical run, what can be inferred from it, what defends against that; and noise for clients.
 
-`record` plays a run and returns its `Transcript`; the modules `labels`, `inversion`, `completion`, `residue`, `features`,
-`gram` (with `reconstruction`) and `unmask` attack its views; `label_metrics`, `matrix` and `tradeoff` judge.
+`record` plays a run and returns its `Transcript`. Modules: `labels`, `inversion`, `completion`, `residue`, `features`,
+`gram` (with `reconstruction`) and `unmask` attack its views; `label_metrics`, `matrix` and `tradeoff` judge that;
+`accounting` says what `PrivateUpdates` is worth.
 """
 
 from jaxfed.privacy import (
@@ -13,6 +14,7 @@ from jaxfed.privacy import (
     label_metrics,
     labels,
     matrix,
+    messages,
     reconstruction,
     residue,
     tradeoff,
@@ -46,6 +48,7 @@ __all__ = [
     "label_metrics",
     "labels",
     "matrix",
+    "messages",
     "reconstruction",
     "record",
     "residue",

@@ -8,6 +8,7 @@ import xarray as xr
 from jaxfed.privacy import label_metrics, labels
 from jaxfed.privacy.defences import Clip, Gaussian, MaxNorm, RandomisedResponse
 from jaxfed.privacy.marvell import Marvell
+from jaxfed.privacy.messages import gather
 from jaxfed.privacy.runs import Runs
 
 # what is swept, from weak to strong: a strength is one traced field, so a defence compiles once
@@ -24,9 +25,11 @@ DEFENCES: dict[str, tuple[Any, str, tuple[float, ...], int | None]] = {
 def measure(
     runs: Runs, defences: dict[str, tuple[Any, str, tuple[float, ...], int | None]] | None = None
 ) -> xr.Dataset:
-    """Return accuracy, and AUC of -theta, per message and of each sample's mean, dims (defence, level).
+    """Return accuracy, and the AUC of the labels, per message and of each sample's mean, dims (defence, level).
 
-    Coordinate `strength` [defence, level], in the units of each defence's field. Level 0 is the run without a defence.
+    The AUC of -theta or of its sign, whichever is greater: of a label that was flipped by randomised response theta
+    tells no more than its sign, and its size is the model's own opinion, which ranks the wrong way. Coordinate
+    `strength` [defence, level], in the units of each defence's field. Level 0 is the run without a defence.
     """
     defences = DEFENCES if defences is None else defences
     plain, points = _point(runs, runs.plain), []
@@ -50,10 +53,13 @@ def measure(
 
 
 def _point(runs: Runs, transcript: Any) -> tuple[float, float, float]:
-    judged = label_metrics.judge(runs.labels, labels.by_sign(runs.view(transcript)))
+    guesses = labels.by_sign(runs.view(transcript))
+    votes = gather(len(runs.labels), guesses.rows, np.sign(guesses.each))
+    judged = [label_metrics.judge(runs.labels, each) for each in (guesses, votes)]
+    aucs = np.array([[each.message_auc, each.auc_mean] for each in judged])
     # either way round: an attacker with one known label turns a score that ranks the wrong way
-    message, run = (max(auc, 1 - auc) for auc in (judged.message_auc, judged.auc_mean))
-    return runs.accuracy(transcript), message, run
+    message, run = np.maximum(aucs, 1 - aucs).max(0)
+    return runs.accuracy(transcript), float(message), float(run)
 
 
 def draw(ds: xr.Dataset) -> Any:
@@ -74,7 +80,7 @@ def draw(ds: xr.Dataset) -> Any:
             ds["auc_message"].values[0, :1], ds["accuracy"].values[0, :1], "k*", markersize=11, label="no defence"
         )
         axis.axvline(0.5, color="0.6", linewidth=0.8, linestyle=":")
-        axis.set_xlabel(f"AUC of the labels, {where} (0.5: chance)")
+        axis.set_xlabel(f"AUC of the labels {where}\n(0.5: chance)")
     axes[0].set_ylabel(f"accuracy on {ds.attrs['rows']} rows")
     axes[0].legend(fontsize=8)
     figure.suptitle("What looks safe in one message is not over a run, and hiding labels costs accuracy", fontsize=10)
