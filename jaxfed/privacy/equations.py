@@ -116,7 +116,9 @@ def steps(beta: np.ndarray, value: np.ndarray, decay: np.ndarray, row: np.ndarra
     up, so that scores far from the start share more of them than of anything else: between neighbours they cancel.
     decay [E]: of the weights; row int [E], equal ones together and in the order of time.
     """
-    ratio = np.where(row[1:] == row[:-1], decay[1:] / decay[:-1], 0)
+    # any ratio is exact; where the decay has fallen below the smallest float, none is known and 0 will do
+    same = (row[1:] == row[:-1]) & (decay[:-1] > 0)
+    ratio = np.divide(decay[1:], decay[:-1], out=np.zeros(len(same)), where=same)
     beta, value = beta.copy(), value.copy()
     beta[1:], value[1:] = (
         beta[1:] - ratio.reshape(-1, *[1] * (beta.ndim - 1)) * beta[:-1],
