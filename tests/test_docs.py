@@ -26,6 +26,10 @@ def test_readme(number, tmp_path, monkeypatch):
     if "terms" in names:
         assert 0 < names["g"].best_alpha(names["terms"]) < 1
         return
+    if "guess" in names:
+        seen = names["transcript"].rows.ravel()
+        assert (names["guess"][seen] == names["party"].y[seen]).all()
+        return
     assert (names["out"].dataset if "out" in names else names["ds"]).finite.all()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxfed import core, nodes, runner, steps
 from jaxfed.checks import fail, whole
 from jaxfed.privacy.transcript import Pass, Transcript
-from jaxfed.vertical import engine, plan
+from jaxfed.vertical import engine, plan, release
 from jaxfed.vertical.fixed_point import Limbs
 from jaxfed.vertical.secure import Products
 from jaxfed.vertical.ticks import rounded
@@ -44,7 +44,9 @@ def record(
     checked = runner.prepare(seed, algorithm, data, None, None, scheduler, None, num_rounds, num_rounds)
     data, scheduler, timetable, key, seed = checked
     if not hasattr(data.train, "blocks"):
-        fail("data", type(data).__name__, "PartyData: clients keep their data, and what they send is their update")
+        fail(
+            "data", type(data.train).__name__, "PartyData: clients keep their data, and what they send is their update"
+        )
     settings, course = runner.cast(algorithm, to_float=True), plan(algorithm, data.train, scheduler, num_rounds)
     total = len(course.time)
     start, stop = _window(window, total)
@@ -64,7 +66,7 @@ def record(
     if start == 0 and settings.mean_moves:
         passes.append(_pass(settings, placed.train, carry.state, 0, carry.state))
     snapshots = np.flatnonzero(table.snapshot[start:]) + start if hasattr(settings, "epoch_length") else []
-    for goal in sorted({*(int(s) for s in snapshots), *(int(s) + 1 for s in snapshots), stop}):
+    for goal in sorted({*(int(s) for s in snapshots), *(int(s) + 1 for s in snapshots), stop} - {start}):
         before = jax.tree.map(jnp.array, carry.state) if now in snapshots else None
         carry, kept = _advance_watched(
             key, settings, device, placed, carry, jnp.int32(goal - now), kept, jnp.int32(start)
@@ -93,9 +95,13 @@ def _window(window: Any, total: int) -> tuple[int, int]:
 
 
 def _pass(algorithm: Any, party: Any, before: Any, tick: int, after: Any) -> Pass:
-    """Return the full pass at a state's weights, whose thetas the later state's memory holds."""
-    scores = party.blocks.scores(engine.weights(algorithm, before))
-    return Pass(tick, np.asarray(after.memory.theta)[: party.num_rows], np.asarray(scores))
+    """Return the full pass at a state's weights, whose thetas the later state's memory holds (the printed SAGA's holds
+    whole gradients: there they are computed again)."""
+    w = engine.weights(algorithm, before)
+    theta = getattr(after.memory, "theta", None)
+    theta = release.of_all(algorithm, party, w, before.secret, tick)() if theta is None else theta
+    products = np.asarray(party.blocks.products(w)).T
+    return Pass(tick, np.asarray(theta)[: party.num_rows], np.asarray(party.blocks.scores(w)), products)
 
 
 def _assemble(algorithm, party, table, window, seen, passes, weights, lr, final) -> Transcript:

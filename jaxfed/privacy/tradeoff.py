@@ -83,7 +83,9 @@ def draw(ds: xr.Dataset) -> Any:
         axis.set_xlabel(f"AUC of the labels {where}\n(0.5: chance)")
     axes[0].set_ylabel(f"accuracy on {ds.attrs['rows']} rows")
     axes[0].legend(fontsize=8)
-    figure.suptitle("What looks safe in one message is not over a run, and hiding labels costs accuracy", fontsize=10)
+    figure.suptitle(
+        "What defences hide and what they cost, from the weakest strength (upper right) to the strongest", fontsize=10
+    )
     return figure
 
 

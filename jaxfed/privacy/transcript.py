@@ -18,11 +18,13 @@ class Pass(NamedTuple):
     """A pass in which theta of every row is sent to all: SAGA's start, SVRG's reference points.
 
     tick: the tick before which it happened. theta [n]: what was sent. scores [n]: what the dominator computed it from.
+    products [n, q]: each party's part of these; of a view [n, C], the coalition's own (None: not known).
     """
 
     tick: int
     theta: np.ndarray
     scores: np.ndarray
+    products: np.ndarray | None = None
 
 
 class Sum(NamedTuple):
@@ -88,10 +90,10 @@ class Transcript(NamedTuple):
     party: the run's PartyData, on the host. window: its first tick and the one after its last. tick, time, dominator,
     update, rows, theta: as in `View`. scores: z [N, b]. products [N, b, q]: plain. hidden, masks [N, b, q]: o + delta,
     as sent, and delta; None without `secure`. read, applied int [N, q]: in which tick each party read its product for
-    the update, and in which it moved by it; -1 where not in the window. weights: at the window's end, as the blocks
-    have them. trees: one pair per dominator. aggregated: whether parties receive only the mean of theta times their
-    features. backward: whether passive parties receive anything. state: the final one of a run, if the window reaches
-    its end, else None.
+    the update, perhaps before the window, and moved by it (-1: not in the window). weights: at the window's end, as the
+    blocks have them. trees: one pair per dominator. aggregated: whether parties receive only the mean of theta times
+    their features. backward: whether passive parties receive anything. state: the final one of a run, if the window
+    reaches its end, else None.
     """
 
     party: Any
@@ -166,6 +168,7 @@ class Transcript(NamedTuple):
         passes = self.passes if told and not self.aggregated else ()
         if not active:
             passes = tuple(each._replace(scores=np.full_like(each.scores, np.nan)) for each in passes)
+        passes = tuple(p if p.products is None else p._replace(products=p.products[:, list(own)]) for p in passes)
         return View(
             parties=own,
             x=x,
