@@ -34,7 +34,8 @@ class SecureAggregation(PyTreeNode):
     32 of 64; every product must stay below 2^(bits - 1 - fraction_bits) / q, else the run ends in NaN and says so.
     `trees` (static): one pair (T1, T2) per dominator (`vertical.aggregation`), whose root it is; by default pairs from
     which no single party learns anything but z, drawn from `seed` (`vertical.secure_trees`; two parties cannot hide
-    from each other). Departures: the paper has one pair, and says nothing about what masks are.
+    from each other). Departures: the paper has one pair, and says nothing about what masks are; full passes (SVRG's
+    reference points, SAGA's start) are added plainly, as masks cancel.
     """
 
     scale: Any = 1.0
