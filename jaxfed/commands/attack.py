@@ -8,22 +8,33 @@ from typing import Any
 from jaxfed import checks
 from jaxfed.commands import vertical, vertical_schedule
 from jaxfed.commands.attack_options import NAMES, Attack
+from jaxfed.commands.train import make
 from jaxfed.commands.vertical_options import VerticalRunning
 
+LABELS = ("sign", "clusters", "logits", "norm", "hint", "noise", "response", "start", "completion", "residue")
 FILES = ("attacks.json", "attacks.md", "tradeoff.nc", "tradeoff.png")
 
 
 def attack(options: Attack) -> int:
-    """Attack, print the matrix, and return 0, whatever the verdicts: a difference is a finding."""
+    """Attack, print the matrix, and return 0, whatever the verdicts: a difference is a finding.
+
+    An attack that the run gives nothing to work on is a line that says so, unless there is no other.
+    """
     from jaxfed import results
     from jaxfed.privacy import matrix, matrix_features, matrix_labels, tradeoff
 
     given, runs, about = options.attacking, *prepare(options)
     every = matrix_labels.ATTACKS | matrix_features.ATTACKS
-    rows = []
-    for name in given.attacks or NAMES:
+    rows, refused = [], []
+    for name in dict.fromkeys(given.attacks or NAMES):
         print(f"attacking: {name}", file=sys.stderr)
-        rows += every[name](runs)
+        try:
+            rows += every[name](runs)
+        except ValueError as error:
+            refused.append(error)
+            rows.append(matrix.not_made(name, str(error)))
+    if len(refused) == len(rows):
+        raise refused[0]
     text = matrix.table(rows)
     print(f"{about['title']}\n\n{runs.plain.seen()}\n\n{text}")
     out = None if given.out is None else Path(given.out)
@@ -43,7 +54,9 @@ def attack(options: Attack) -> int:
 
 def prepare(options: Attack) -> tuple[Any, dict[str, Any]]:
     """Return the runs to attack and what to say of them, after everything that can be refused before has been."""
+    from jaxfed.privacy.recording import in_run
     from jaxfed.privacy.runs import Runs
+    from jaxfed.vertical import plan
     from jaxfed.vertical.checks import settings
 
     given = options.attacking
@@ -56,14 +69,23 @@ def prepare(options: Attack) -> tuple[Any, dict[str, Any]]:
     whole = vertical.settle(whole, train)
     algorithm = vertical.method(whole)
     settings(algorithm, train.with_parts(test))
+    if given.known > train.num_rows - 2:
+        checks.fail("known", given.known, f"at most {train.num_rows - 2}, so that some of the rows are left to guess")
+    if options.method.forward_only and not (given.no_tradeoff and given.attacks and not set(given.attacks) & {*LABELS}):
+        active = " ".join(name for name in NAMES if name not in LABELS)
+        checks.fail("forward_only", True, f"--attacks {active} and --no-tradeoff: passive parties get nothing")
     if algorithm.objective.loss != "logistic":
         checks.fail("loss", algorithm.objective.loss, "logistic, on labels of two classes: the attacks are on these")
     passive = [p for p in range(train.num_parties) if p not in train.active]
     attacker = passive[-1] if given.attacker is None and passive else given.attacker
+    if not passive:
+        checks.fail("active", options.data.active, f"fewer than the {train.num_parties} parties: a passive one attacks")
     if attacker not in passive:
-        checks.fail("attacker", attacker, f"a passive party: {passive}" if passive else "fewer active parties")
-    _check_out(given)
+        checks.fail("attacker", attacker, f"a passive party: {passive}")
     scheduler = vertical_schedule.scheduler(options.schedule, train)
+    if given.window is not None:
+        in_run(given.window, len(plan(algorithm, train, scheduler, num_rounds).time))
+    _check_out(given)
     runs = Runs(given.seed, algorithm, train, test, scheduler, num_rounds, attacker, given.window, given.known)
     title = (f"{options.data.dataset}: {train.num_rows} rows, {train.num_parties} parties of {train.sizes} features, "
              f"active {train.active}; {whole.method.method}, lr {whole.method.lr:g}, masks {options.protection.masks}, "
@@ -81,11 +103,13 @@ def _as_a_run(options: Attack) -> Any:
 
 
 def _check_out(given: Any) -> None:
-    """Raise where the folder can't be made, or holds attacks already; else make it."""
+    """Raise where the folder is a file, can't be made or holds attacks already; else make it."""
     if given.out is None:
         return
     out = Path(given.out)
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"out: got {out}, which is a file; wanted a folder")
     held = [name for name in FILES if (out / name).exists()]
     if held and not given.overwrite:
         raise FileExistsError(f"out: got {out}, which holds {held[0]} already; wanted another, or --overwrite")
-    out.mkdir(parents=True, exist_ok=True)
+    make(given)

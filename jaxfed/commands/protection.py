@@ -23,6 +23,7 @@ def fields(given: o.Protection, objective: Objective) -> dict[str, Any]:
     default = o.Protection()
     if given.masks != "float" and given.mask_scale != default.mask_scale:
         checks.fail("mask_scale", f"{given.mask_scale:g} with --masks {given.masks}", "--masks float")
+    checks.number("mask_scale", given.mask_scale, 0)
     secure = None
     if given.masks != "none":
         bits = None if given.masks == "float" else int(given.masks)
@@ -36,6 +37,11 @@ def _defence(given: o.Protection, objective: Objective) -> Any:
             checks.fail("strength", f"{given.strength:g} with --defence none", "--defence with it")
         return None
     make, field = DEFENCES[given.defence]
+    least = 1e-6 if make is defences.RandomisedResponse else 0  # below it the unbiased correction has no digits left
+    if given.strength is not None:
+        checks.number("strength", given.strength, least)
+    if make is defences.RandomisedResponse:
+        checks.one_of("loss", objective.loss, tuple(defences.SLOPE))
     own: dict[str, Any] = {"loss": objective.loss} if make is defences.RandomisedResponse else {}
     if given.strength is None:
         return make(**own)

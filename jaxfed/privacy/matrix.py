@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-AS_EXPECTED, DIFFERS, REPORTED = "as expected", "differs", "reported"
+AS_EXPECTED, DIFFERS, REPORTED, NOT_MADE = "as expected", "differs", "reported", "not made"
 
 
 class Row(NamedTuple):
@@ -15,7 +15,8 @@ class Row(NamedTuple):
     attack: its id. attacker: who. needs: what it has besides its view. metric: what the numbers are, with units.
     measured; control: the same number where the attack should get nothing, or where it is what is compared with, and
     `against` says which. expected: where theory or the notes put `measured`, (low, high), infinite ends allowed, None
-    where nothing is claimed; chance: the same for `control`.
+    where nothing is claimed; chance: the same for `control`. An attack that a run gives nothing to work on has a row of
+    NaN that claims nothing (see `not_made`).
     """
 
     attack: str
@@ -30,12 +31,17 @@ class Row(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """As expected, differs (either number lies outside its range, or is not finite), or reported."""
+        """As expected, differs (either number lies outside its range, or is NaN), reported, or not made."""
         pairs = ((self.measured, self.expected), (self.control, self.chance))
         claimed = [(x, region) for x, region in pairs if region is not None]
         if not claimed:
-            return REPORTED
+            return NOT_MADE if math.isnan(self.measured) else REPORTED
         return AS_EXPECTED if all(low <= x <= high for x, (low, high) in claimed) else DIFFERS
+
+
+def not_made(attack: str, why: str) -> Row:
+    """Return the row of an attack that could not be made, and why."""
+    return Row(attack, "", "", why, math.nan, math.nan, "none", None, None)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -46,6 +52,7 @@ def table(rows: Sequence[Row]) -> str:
             row.attack, row.attacker, row.needs, row.metric, _number(row.measured), _region(row.expected),
             f"{_number(row.control)} ({row.against})", _region(row.chance), row.verdict,
         ))  # fmt: skip
+    lines = [tuple(cell.replace("|", "\\|") for cell in line) for line in lines]  # |theta| is no border
     width = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     shown = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(line, width, strict=True)) + " |" for line in lines]
     return "\n".join([shown[0], "|" + "|".join("-" * (w + 2) for w in width) + "|", *shown[1:]])

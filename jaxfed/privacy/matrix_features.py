@@ -26,14 +26,14 @@ LOOSE = 0.1  # the penalty of a model that cannot fit its rows
 def equality(runs: Runs) -> list[Row]:
     """Features of a passive party whose weights are known, from one score a sample (a model that was released)."""
     rows = []
-    x = matrix(runs.train.blocks)
-    for width in (1, 4):
+    x = matrix(runs.some_rows(np.arange(runs.train.num_rows)).blocks)  # of dense blocks
+    for width in (w for w in (1, 4) if w < x.shape[1]):
         hidden = np.arange(x.shape[1] - width, x.shape[1])
         train = _two_parties(runs, hidden)
         transcript = runs.record(_sgd(runs), train, Synchronous(train), Epochs(1))
         w = np.asarray(transcript.weights)[1, :width].astype(float)
         z = np.asarray(train.blocks.scores(transcript.weights), float)
-        own = matrix(train.blocks)[:, :-width] @ np.asarray(transcript.weights)[0].astype(float)
+        own = matrix(train.blocks)[:, :-width] @ np.asarray(transcript.weights)[0, : x.shape[1] - width].astype(float)
         every = np.arange(len(x))
         found = features.Outputs(every, z - own, np.broadcast_to(w, (len(x), width)))
         true = x[:, hidden]
@@ -114,9 +114,9 @@ def unmasking(runs: Runs) -> list[Row]:
     metric, rows = "share of others' products found", []
     rows.append(
         Row("unmasking", f"dominator {root}", "its messages over two stars", metric, _unmasked(starred, (root,), root),
-            _unmasked(masked, (root,), root), "the run's trees", ALL, NONE)
+            _unmasked(masked, (root,), root), "the run's trees", ALL, ALL if q == 2 else NONE)
     )  # fmt: skip
-    for size in (1, 2, 3):
+    for size in range(1, min(q, 4)):  # of two parties neither hides from the other: no trees do
         found = [_unmasked(masked, coalition) for coalition in combinations(range(q), size)]
         needs = "messages over the run's trees"
         rows.append(Row("unmasking", f"{size} of {q} parties", needs, f"{metric}, mean over coalitions",

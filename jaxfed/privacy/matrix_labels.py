@@ -31,14 +31,16 @@ def sign(runs: Runs) -> list[Row]:
 
 
 def clusters(runs: Runs) -> list[Row]:
-    """Labels from two clusters of thetas by an attacker that knows neither the loss nor a label, only the prior."""
+    """Labels from two clusters of thetas by an attacker that knows no loss, and of labels only the prior (where that is
+    one half it names no cluster: one positive does)."""
     prior = float(np.mean(runs.labels > 0))
-    found = [labels.by_clusters(runs.view(t), prior=prior) for t in (runs.plain, runs.shuffled)]
-    got, chance = (label_metrics.judge(runs.labels, guesses).accuracy for guesses in found)
+    known = runs.some_labels(positives_only=True) if prior == 0.5 else None
+    found = [labels.by_clusters(runs.view(t), prior=prior, known=known) for t in (runs.plain, runs.shuffled)]
+    got, chance = (label_metrics.judge(runs.labels, guesses, skip=known or ()).accuracy for guesses in found)
+    needs = f"the share of positives, {prior:.2f}" if known is None else "one positive"
     return [
-        Row("clusters", _who(runs), f"the share of positives, {prior:.2f}", "accuracy on samples seen", got, chance,
-            "labels shuffled", ALL, _coin(runs))
-    ]  # fmt: skip
+        Row("clusters", _who(runs), needs, "accuracy on samples seen", got, chance, "labels shuffled", ALL, _coin(runs))
+    ]
 
 
 def logits(runs: Runs) -> list[Row]:
@@ -53,7 +55,7 @@ def _score_error(runs: Runs, transcript) -> float:
     found = inversion.logits(runs.view(transcript), passes=False)
     true, y = transcript.scores.ravel(), runs.labels[transcript.rows.ravel()]
     error = np.abs(found.z - true) / (1 + np.exp(np.minimum(-y * true, 80)))
-    return float(np.nanmax(error))
+    return float(np.nanmax(error)) if np.any(np.isfinite(error)) else math.nan
 
 
 def norm(runs: Runs) -> list[Row]:
@@ -64,13 +66,17 @@ def norm(runs: Runs) -> list[Row]:
         train = runs.dealt_again(kept, intercept=True) if share == 0.08 else runs.train
         hidden = runs.algorithm.replace(defence=MaxNorm(bound=1.0))
         found = [labels.by_norm(runs.view(runs.record(algorithm, train))) for algorithm in (runs.algorithm, hidden)]
-        got, chance = (float(np.nanmean(label_metrics.auc_of_batches(y[kept][g.rows], g.each, 64))) for g in found)
+        got, chance = (_mean(label_metrics.auc_of_batches(y[kept][g.rows], g.each, 64)) for g in found)
         needs = f"{share:.0%} positives" + (", a model with an intercept" if share == 0.08 else "")
         rows.append(
             Row("norm", _who(runs), needs, "AUC of |theta|, mean over batches of 64", got, chance, "max-norm",
                 expected, (0.35, 0.65))
         )  # fmt: skip
     return rows
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.nanmean(values)) if np.any(np.isfinite(values)) else math.nan
 
 
 def hint(runs: Runs) -> list[Row]:
@@ -123,7 +129,8 @@ def response(runs: Runs) -> list[Row]:
     transcript = runs.record(runs.algorithm.replace(defence=RandomisedResponse(EPSILON)))
     got = label_metrics.judge(runs.labels, labels.by_sign(runs.view(transcript)))
     kept = math.exp(EPSILON) / (1 + math.exp(EPSILON))
-    plain = label_metrics.judge(runs.labels, labels.by_sign(runs.view(runs.plain)))
+    bare = runs.plain if runs.algorithm.defence is None else runs.record(runs.algorithm.replace(defence=None))
+    plain = label_metrics.judge(runs.labels, labels.by_sign(runs.view(bare)))
     slack = 4 * math.sqrt(kept * (1 - kept) / len(runs.labels))
     return [
         Row("response", _who(runs), f"flips at epsilon {EPSILON:g}", "accuracy of the sign, by vote", got.accuracy,
@@ -165,7 +172,7 @@ def complete(runs: Runs) -> list[Row]:
 def batches(runs: Runs) -> list[Row]:
     """Labels from batch-aggregated gradients, of minibatches of as many rows as there are own features, and of more."""
     width, rows = runs.train.sizes[runs.attacker], []
-    for size in (width, 8 * width):
+    for size in (width, 8 * width)[width < 2 :]:  # a minibatch of one row hides nothing: it is no such defence
         algorithm = runs.algorithm.replace(batch_size=size, defence=BatchGradients())
         found = [residue.residue(runs.view(runs.record(algorithm, t))) for t in (runs.train, runs.relabelled)]
         got, chance = (label_metrics.judge(runs.labels, each.guesses).message_accuracy for each in found)

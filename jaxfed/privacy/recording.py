@@ -49,7 +49,7 @@ def record(
         )
     settings, course = runner.cast(algorithm, to_float=True), plan(algorithm, data.train, scheduler, num_rounds)
     total = len(course.time)
-    start, stop = _window(window, total)
+    start, stop = in_run(window, total)
     device = runner.cast(timetable.scheduler)
     placed = data.place(settings, device)
     placed = placed._replace(train=placed.train.replace(watched=True))
@@ -82,7 +82,8 @@ def record(
     return _assemble(algorithm, data.train, table, (start, stop), seen, passes, weights, np.asarray(rates), final)
 
 
-def _window(window: Any, total: int) -> tuple[int, int]:
+def in_run(window: Any, total: int) -> tuple[int, int]:
+    """Return a window's ticks (None: all of them); ValueError where it is not within a run of `total` ticks."""
     if window is None:
         return 0, total
     if not isinstance(window, (tuple, list)) or len(window) != 2:

@@ -66,7 +66,7 @@ class Runs:
         """Return some of the training rows, of dense blocks."""
         train = self.train
         if not isinstance(train.blocks, Dense):
-            fail("data", "sparse blocks", "dense ones for attacks on some of the rows: x.toarray()")
+            fail("data", "sparse blocks", "a dense table for this attack")
         x, y = np.asarray(train.blocks.x)[rows], np.asarray(train.y)[rows]
         present = None if train.present is None else np.asarray(train.present)[:, rows]
         return train.replace(blocks=train.blocks.replace(x=x), y=y, present=present)
@@ -88,17 +88,21 @@ class Runs:
         return transcript.view(self.attacker)
 
     def some_labels(self, positives_only: bool = False) -> dict[int, int]:
-        """Return labels that the attacker may know, {row: label}: `known` of them, of both classes; or one positive."""
+        """Return labels that the attacker may know, {row: label}: `known` of them, of both classes; or that of one
+        positive of the run's window (ValueError where it has none)."""
         rng, y = np.random.default_rng((self.seed, 2)), self.labels
         if positives_only:
-            return {int(rng.choice(np.flatnonzero(y > 0))): 1}
+            seen = np.unique(np.concatenate([self.plain.rows.ravel(), *(np.arange(len(y)) for _ in self.plain.passes)]))
+            if not (positive := seen[y[seen] > 0]).size:
+                fail("window", f"{len(seen)} samples, all negative", "one positive that the attacker may know")
+            return {int(rng.choice(positive)): 1}
         order = rng.permutation(len(y))
         first = [order[y[order] == sign][0] for sign in (-1, 1)]  # one of each, or nothing can be fitted
         rest = [row for row in order if row not in first][: max(self.known - 2, 0)]
         return {int(row): int(y[row]) for row in (*first, *rest)}
 
     def accuracy(self, transcript: Transcript) -> float:
-        """Return the accuracy on test rows (training rows where there are none) of a run's final model."""
+        """Return the accuracy on test rows (training rows where there are none) of the model at a window's end."""
         rows = self.train if self.test is None else self.test
-        scores = np.asarray(self.algorithm.predict(transcript.state, rows.place()))
+        scores = np.asarray(rows.blocks.scores(transcript.weights))
         return float(np.mean((scores > 0) == (np.asarray(rows.y) > 0)))

@@ -32,9 +32,11 @@ def measure(
     `strength` [defence, level], in the units of each defence's field. Level 0 is the run without a defence.
     """
     defences = DEFENCES if defences is None else defences
-    plain, points = _point(runs, runs.plain), []
+    whole = runs.algorithm.replace(defence=None)  # whatever the run's own defence and window are
+    plain = _point(runs, runs.plain if runs.window is None and runs.algorithm.defence is None else runs.record(whole))
+    points = []
     for defence, field, strengths, batch_size in defences.values():
-        algorithm = runs.algorithm if batch_size is None else runs.algorithm.replace(batch_size=batch_size)
+        algorithm = whole if batch_size is None else whole.replace(batch_size=batch_size)
         made = [algorithm.replace(defence=defence.replace(**{field: value})) for value in strengths]
         bare = plain if batch_size is None else _point(runs, runs.record(algorithm))
         points.append([bare, *(_point(runs, runs.record(each)) for each in made)])
