@@ -81,8 +81,9 @@ def inner_products(runs: Runs) -> list[Row]:
                             (0, amplified), (0.5, INF)))  # fmt: skip
             own = runs.record(_sgd(runs, runs.algorithm.secure), few, scheduler, Epochs(FEW_EPOCHS)).view(who)
             shares = [float(gram.both_ways(gram.attack(each, at_zero=True))[2].mean()) for each in (own, view)]
-            rows.append(Row(f"Gram, {name}", f"dominator {who}", f"{len(x)} rows, {FEW_EPOCHS} epochs, the run's l2",
-                            "share of inner products determined", shares[0], shares[1], f"l2 {LOOSE:g}", None, ALL))  # fmt: skip
+            needs, metric = f"{len(x)} rows, {FEW_EPOCHS} epochs, the run's l2", "share of inner products determined"
+            rows.append(Row(f"Gram, {name}", f"dominator {who}", needs, metric, shares[0], shares[1],
+                            f"l2 {LOOSE:g}", None, ALL))  # fmt: skip
     return rows
 
 
