@@ -9,7 +9,7 @@ import numpy as np
 from jaxfed import core, nodes, runner, steps
 from jaxfed.checks import fail, whole
 from jaxfed.privacy.transcript import Pass, Transcript
-from jaxfed.vertical import engine, plan, release
+from jaxfed.vertical import engine, plan, release, secure
 from jaxfed.vertical.fixed_point import Limbs
 from jaxfed.vertical.secure import Products
 from jaxfed.vertical.ticks import rounded
@@ -76,7 +76,7 @@ def record(
         now = goal
     seen = jax.tree.map(lambda x: np.asarray(x)[: stop - start], kept)
     final = data.final(settings, carry.state, timetable, timetable.stops[-1]) if stop == total else None
-    weights = np.asarray(engine.weights(settings, carry.state))
+    weights = np.asarray(engine.weights(settings, secure.spoil(carry.state)))
     lr = settings.lr
     rates = jax.vmap(lambda t: steps.at(lr, t))(jnp.arange(start, stop)) if callable(lr) else lr
     return _assemble(algorithm, data.train, table, (start, stop), seen, passes, weights, np.asarray(rates), final)
