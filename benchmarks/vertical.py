@@ -1,7 +1,7 @@
 """Microseconds a tick of jaxfed's vertical engine, beside compiled sequential loops of the same events.
 
     python -m benchmarks.vertical                     # everything, about ten minutes on two cores
-    python -m benchmarks.vertical dense sparse        # parts: dense, sweep, delays, sparse, ring, queue
+    python -m benchmarks.vertical dense masks         # parts: dense, masks, sweep, delays, sparse, ring, queue
 
 All replay the same table of ticks (`BilevelAsync`, link 0.3, jitter 10 %) with the same samples in float32. numba's
 loop sends early too and is compiled for its shapes, with fastmath; "plain" is the same for any shapes and without
@@ -11,6 +11,7 @@ jaxfed's: above 1 jaxfed is faster.
 """
 
 import argparse
+import copy
 import os
 import time
 from importlib.metadata import version
@@ -23,12 +24,12 @@ import jaxfed as jf
 from benchmarks import vertical_numba as numba_loops
 from jaxfed import core, runner
 from jaxfed.datasets import synthetic
-from jaxfed.vertical import BilevelAsync, FixedDelay, Objective, engine, samples
+from jaxfed.vertical import BilevelAsync, FixedDelay, Objective, SecureAggregation, engine, samples
 from jaxfed.vertical.data import Depths
 from jaxfed.vertical.shifted import Shifted
 
 METHODS = {"sgd": jf.VFB2SGD, "svrg": jf.VFB2SVRG, "saga": jf.VFB2SAGA}
-PARTS = ("dense", "sweep", "delays", "sparse", "ring", "queue")
+PARTS = ("dense", "masks", "sweep", "delays", "sparse", "ring", "queue")
 L2 = 1e-4
 
 
@@ -147,6 +148,24 @@ def dense(turns):
     party = jf.vertical.split(wide.x, wide.y, num_parties=64, num_active=3)
     for method in METHODS:
         compare(f"{method}, b 1, 64 parties, d 768", Case(method, party, 12_000, 0.002), turns)
+
+
+def masks(turns):
+    """Secure aggregation beside plain sums, under the plain run's table and over the same trees."""
+    credit = synthetic.credit_like(seed=0)
+    party = jf.vertical.split(credit.x, credit.y, num_parties=8, num_active=3)
+    kinds = {"plain": None, "floats": SecureAggregation(bits=None)}
+    kinds |= {f"2^{bits}": SecureAggregation(bits=bits) for bits in (32, 64)}
+    for method, batch_size, ticks in (*((method, 1, 60_000) for method in METHODS), ("sgd", 32, 3_000)):
+        case, replays = Case(method, party, ticks, 0.01, batch_size=batch_size), {}
+        for name, secure in kinds.items():
+            own = copy.copy(case)
+            own.traced = runner.cast(case.algorithm.replace(secure=secure), to_float=True)
+            replays[name] = own.jaxfed()
+        found, _ = take_turns(replays, turns)
+        ratio = {name: each[0] / found["plain"][0] for name, each in found.items()}
+        line = "  ".join(f"{name} {cell(each, 1e6 / ticks)} x {ratio[name]:.2f}" for name, each in found.items())
+        print(f"{method}, b {batch_size}, masks: {line}", flush=True)
 
 
 def sweep(turns):

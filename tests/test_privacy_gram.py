@@ -159,6 +159,21 @@ def test_float32_and_what_rounding_is_said_to_make_of_it():
     assert error(gram.attack(view_of(delayed, (0,)), at_zero=True, **told(delayed)), delayed) < 1e-3
 
 
+def test_scores_in_fixed_point_are_known_to_its_last_place_only():
+    run = play_run(epochs=(2400,))
+    exact = view_of(run, (0,))
+    view = exact._replace(scores=np.rint(exact.scores * 2.0**20) * 2.0**-20, fraction_bits=20)
+    truth = others_gram(run, (0,))
+    found, trusting = (gram.attack(each, at_zero=True) for each in (view, view._replace(fraction_bits=None)))
+    assert found.determined.all()
+    wrong = np.abs(found.gram - truth[np.ix_(found.rows, found.columns)])
+    assert 0.1 < np.median(wrong / found.error) < 10
+    assert np.median(np.abs(trusting.gram - truth[np.ix_(found.rows, found.columns)]) / trusting.error) > 1e6
+    passes = play_run(method="svrg", epochs=(24,) * 16)  # these are not masked
+    low = [gram.from_passes(view_of(passes, (0,))._replace(fraction_bits=bits), method="svrg") for bits in (None, 20)]
+    np.testing.assert_array_equal(low[0].gram, low[1].gram)
+
+
 def test_parties_that_apply_at_different_ticks_are_told_apart():
     run = play_run(delay=3, epochs=(2400,), l2=0.05)
     found = gram.attack(view_of(run, (0,)), at_zero=True, **told(run))

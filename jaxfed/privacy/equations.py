@@ -73,11 +73,11 @@ def equations(
     method, first_tick: see `dual.messages`. rows: whose scores to use (None: all). use: "all", "updates" or "passes".
 
     What a coalition does not know by itself, and may be given: applied int [N, q], the tick in which each party applied
-    each update (-1: not in the window); read int [N, q], the tick in which it evaluated its product
-    (-1: before the window, and the score is left out). Without them both
-    are taken to be the completion's, which is the truth for the Synchronous scheduler only. scores [N, b], pass_scores
-    (each [n]): z of updates and passes that it did not dominate. pass_products (each [n]): its own products in the
-    passes, which it knows but a view does not hold; None: from its weights at the window's end.
+    each update (-1: not in the window); read int [N, q], the tick in which it evaluated its product (-1: before the
+    window, and the score is left out). Without them both are taken to be the completion's, which is the truth for the
+    Synchronous scheduler only. scores [N, b], pass_scores (each [n]): z of updates and passes that it did not dominate.
+    pass_products (each [n]): its own products in the passes; None: those that the view holds, else from its weights at
+    the window's end.
 
     Messages completed before the window and applied in it are in no view, so a window should begin with the run, or at
     a reference point, where nothing is on its way. Raises ValueError that names the field.
@@ -116,7 +116,9 @@ def steps(beta: np.ndarray, value: np.ndarray, decay: np.ndarray, row: np.ndarra
     up, so that scores far from the start share more of them than of anything else: between neighbours they cancel.
     decay [E]: of the weights; row int [E], equal ones together and in the order of time.
     """
-    ratio = np.where(row[1:] == row[:-1], decay[1:] / decay[:-1], 0)
+    # any ratio is exact; where the decay has fallen below the smallest float, none is known and 0 will do
+    same = (row[1:] == row[:-1]) & (decay[:-1] > 0)
+    ratio = np.divide(decay[1:], decay[:-1], out=np.zeros(len(same)), where=same)
     beta, value = beta.copy(), value.copy()
     beta[1:], value[1:] = (
         beta[1:] - ratio.reshape(-1, *[1] * (beta.ndim - 1)) * beta[:-1],
@@ -152,7 +154,12 @@ def _passes(view: View, sent: Messages, applied: np.ndarray, scores: Any, produc
         fail("pass_scores", f"{len(scores)} passes", f"{len(view.passes)}, as the view has")
     known = [k for k, z in enumerate(scores) if not np.all(np.isnan(z))]
     ticks = np.array([p.tick for p in view.passes])
-    if known and products is None:
+    if products is None:
+        told = [p.products for p in view.passes if p.products is not None]
+        products = [own.sum(1) for own in told] if len(told) == len(view.passes) else None
+    if products is None and not known:
+        return []
+    if products is None:
         if len({applied[:, party].tobytes() for party in view.parties}) > 1:
             fail("pass_products", None, "own products in the passes: the coalition's parties apply at different ticks")
         beta, decay = play(sent, applied[:, view.parties[0]], np.append(ticks, np.iinfo(np.int64).max))

@@ -100,9 +100,15 @@ def attack(view: View, *, at_zero: bool = False, rcond: float | None = None, **k
                 1 - spanned < UNSEEN, counts, rank, g * c + (0 if at_zero else g), residual)  # fmt: skip
 
 
-def rounding(view: View) -> float:
-    """Return the relative spacing of numbers in the precision of a view's scores: 1.2e-7 or 2.2e-16."""
-    return float(np.finfo(np.asarray(view.scores).dtype).eps)
+def rounding(view: View, masked: bool = True) -> float:
+    """Return the relative spacing of a view's scores: 1.2e-7 or 2.2e-16 by their precision; of those that came as
+    fixed-point numbers (`masked`) at least the last place of these, over the scores' root mean square."""
+    scores = np.asarray(view.scores)
+    eps = float(np.finfo(scores.dtype).eps)
+    known = scores[np.isfinite(scores)]
+    if not masked or view.fraction_bits is None or not np.any(known):
+        return eps
+    return max(eps, 2.0**-view.fraction_bits / float(np.sqrt(np.mean(np.square(known, dtype=float)))))
 
 
 def _matrix(system: Equations, which: np.ndarray, at_zero: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -145,7 +151,7 @@ def from_passes(
     """
     flag("at_zero", at_zero)
     system = equations(view, use="passes", **knowledge)
-    rcond = 50 * rounding(view) if rcond is None else rcond
+    rcond = 50 * rounding(view, masked=False) if rcond is None else rcond  # a pass is not masked
     number("rcond", rcond, 0, 1)
     n, count = len(view.x), len(system.beta)
     if len(system.row) != count * n:

@@ -16,7 +16,7 @@ from jaxfed.privacy.transcript import View
 
 class Logits(NamedTuple):
     """Per message [M], in the order of arrival: rows, labels -1 or +1, the score z that theta was computed from, and
-    others = z less the coalition's own part (NaN in passes). NaN where theta says nothing of z."""
+    others = z less the coalition's own part (NaN where that is not known). NaN where theta says nothing of z."""
 
     rows: np.ndarray
     labels: np.ndarray

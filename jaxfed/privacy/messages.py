@@ -16,8 +16,8 @@ class Messages(NamedTuple):
     """M values of theta in the order of arrival.
 
     rows int [M]; theta float64 [M], NaN where it was not sent to the coalition; own [M]: the coalition's part of the
-    score that theta was computed from, NaN where it is not known (passes: a view does not hold the weights of that
-    moment); update int [M]: which of the view's updates, or -1 - p for its pass p.
+    score that theta was computed from, NaN where it is not known; update int [M]: which of the view's updates, or
+    -1 - p for its pass p.
     """
 
     rows: np.ndarray
@@ -58,7 +58,7 @@ def collect(view: View, passes: bool = True) -> Messages:
     parts = [
         (rows.ravel(), *(np.arange(n) for _ in full)),
         (theta.ravel(), *(p.theta for p in full)),
-        (own.ravel(), *(np.full(n, np.nan) for _ in full)),
+        (own.ravel(), *(np.full(n, np.nan) if p.products is None else p.products.sum(1) for p in full)),
         (update.ravel(), *(np.full(n, -1 - i) for i in range(len(full)))),
     ]
     ticks = [np.repeat(np.asarray(view.tick), rows.shape[1]) + 0.5, *(np.full(n, float(p.tick)) for p in full)]

@@ -9,7 +9,7 @@ import numpy as np
 from jaxfed import core, nodes, runner, steps
 from jaxfed.checks import fail, whole
 from jaxfed.privacy.transcript import Pass, Transcript
-from jaxfed.vertical import engine, plan, release
+from jaxfed.vertical import engine, plan, release, secure
 from jaxfed.vertical.fixed_point import Limbs
 from jaxfed.vertical.secure import Products
 from jaxfed.vertical.ticks import rounded
@@ -76,7 +76,7 @@ def record(
         now = goal
     seen = jax.tree.map(lambda x: np.asarray(x)[: stop - start], kept)
     final = data.final(settings, carry.state, timetable, timetable.stops[-1]) if stop == total else None
-    weights = np.asarray(engine.weights(settings, carry.state))
+    weights = np.asarray(engine.weights(settings, secure.spoil(carry.state)))
     lr = settings.lr
     rates = jax.vmap(lambda t: steps.at(lr, t))(jnp.arange(start, stop)) if callable(lr) else lr
     return _assemble(algorithm, data.train, table, (start, stop), seen, passes, weights, np.asarray(rates), final)
@@ -101,7 +101,8 @@ def _pass(algorithm: Any, party: Any, before: Any, tick: int, after: Any) -> Pas
     w = engine.weights(algorithm, before)
     theta = getattr(after.memory, "theta", None)
     theta = release.of_all(algorithm, party, w, before.secret, tick)() if theta is None else theta
-    return Pass(tick, np.asarray(theta)[: party.num_rows], np.asarray(party.blocks.scores(w)))
+    products = np.asarray(party.blocks.products(w)).T
+    return Pass(tick, np.asarray(theta)[: party.num_rows], np.asarray(party.blocks.scores(w)), products)
 
 
 def _assemble(algorithm, party, table, window, seen, passes, weights, lr, final) -> Transcript:

@@ -4,6 +4,7 @@ import dataclasses
 from functools import cached_property
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxfed.checks import fail
@@ -104,6 +105,5 @@ class Runs:
     def accuracy(self, transcript: Transcript) -> float:
         """Return the accuracy on test rows (training rows where there are none) of the model at a window's end."""
         rows = self.train if self.test is None else self.test
-        weights: Any = transcript.weights
-        scores = np.asarray(rows.blocks.scores(weights))
+        scores = np.asarray(rows.blocks.scores(jnp.asarray(transcript.weights)))
         return float(np.mean((scores > 0) == (np.asarray(rows.y) > 0)))

@@ -25,10 +25,11 @@ DEFENCES: dict[str, tuple[Any, str, tuple[float, ...], int | None]] = {
 def measure(
     runs: Runs, defences: dict[str, tuple[Any, str, tuple[float, ...], int | None]] | None = None
 ) -> xr.Dataset:
-    """Return accuracy, and AUC of theta or of its sign, whichever tells more of the labels, per message and of each
-    sample's mean; dims (defence, level).
+    """Return accuracy, and the AUC of the labels, per message and of each sample's mean, dims (defence, level).
 
-    Coordinate `strength` [defence, level], in the units of each defence's field. Level 0 is the run without a defence.
+    The AUC of -theta or of its sign, whichever is greater: of a label that was flipped by randomised response theta
+    tells no more than its sign, and its size is the model's own opinion, which ranks the wrong way. Coordinate
+    `strength` [defence, level], in the units of each defence's field. Level 0 is the run without a defence.
     """
     defences = DEFENCES if defences is None else defences
     whole = runs.algorithm.replace(defence=None)  # whatever the run's own defence and window are
@@ -55,14 +56,12 @@ def measure(
 
 def _point(runs: Runs, transcript: Any) -> tuple[float, float, float]:
     guesses = labels.by_sign(runs.view(transcript))
-    signs = gather(len(runs.labels), guesses.rows, np.sign(guesses.each))
-    found = [label_metrics.judge(runs.labels, each) for each in (guesses, signs)]
-    # the better of theta and its sign alone (which tells more under randomised response, where a score that a confident
-    # model makes ranks against the label), either way round: an attacker with one known label turns it
-    message, run = (
-        max(max(x, 1 - x) for x in aucs) for aucs in zip(*((j.message_auc, j.auc_mean) for j in found), strict=True)
-    )
-    return runs.accuracy(transcript), message, run
+    votes = gather(len(runs.labels), guesses.rows, np.sign(guesses.each))
+    judged = [label_metrics.judge(runs.labels, each) for each in (guesses, votes)]
+    aucs = np.array([[each.message_auc, each.auc_mean] for each in judged])
+    # either way round: an attacker with one known label turns a score that ranks the wrong way
+    message, run = np.maximum(aucs, 1 - aucs).max(0)
+    return runs.accuracy(transcript), float(message), float(run)
 
 
 def draw(ds: xr.Dataset) -> Any:
@@ -71,20 +70,19 @@ def draw(ds: xr.Dataset) -> Any:
 
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
-    panels = (("auc_message", "in one message"), ("auc_run", "over the run"))
+    panels = (("auc_message", "in one message"), ("auc_run", "in the mean of a sample's messages"))
     for axis, (name, where) in zip(axes, panels, strict=True):
         for k, defence in enumerate(ds["defence"].values):
             own = ds.sel(defence=defence)
             axis.plot(own[name], own["accuracy"], "o-", color=f"C{k}", markersize=4, label=str(defence))
-            for level in (1, -1):  # the weakest and the strongest
-                at = own[name].values[level], own["accuracy"].values[level]
-                value = f"{own['strength'].values[level]:g}"
-                axis.annotate(value, at, fontsize=7, color=f"C{k}", xytext=(3, 4), textcoords="offset points")
+            for x, y, value in zip(own[name].values, own["accuracy"].values, own["strength"].values, strict=True):
+                if np.isfinite(value):
+                    axis.annotate(f"{value:g}", (x, y), fontsize=6, xytext=(2, 3), textcoords="offset points")
         axis.plot(
             ds["auc_message"].values[0, :1], ds["accuracy"].values[0, :1], "k*", markersize=11, label="no defence"
         )
         axis.axvline(0.5, color="0.6", linewidth=0.8, linestyle=":")
-        axis.set_xlabel(f"AUC of the labels {where} (0.5: chance)")
+        axis.set_xlabel(f"AUC of the labels {where}\n(0.5: chance)")
     axes[0].set_ylabel(f"accuracy on {ds.attrs['rows']} rows")
     axes[0].legend(fontsize=8)
     figure.suptitle(

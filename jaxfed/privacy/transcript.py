@@ -18,11 +18,13 @@ class Pass(NamedTuple):
     """A pass in which theta of every row is sent to all: SAGA's start, SVRG's reference points.
 
     tick: the tick before which it happened. theta [n]: what was sent. scores [n]: what the dominator computed it from.
+    products [n, q]: each party's part of these; of a view [n, C], the coalition's own (None: not known).
     """
 
     tick: int
     theta: np.ndarray
     scores: np.ndarray
+    products: np.ndarray | None = None
 
 
 class Sum(NamedTuple):
@@ -166,6 +168,7 @@ class Transcript(NamedTuple):
         passes = self.passes if told and not self.aggregated else ()
         if not active:
             passes = tuple(each._replace(scores=np.full_like(each.scores, np.nan)) for each in passes)
+        passes = tuple(p if p.products is None else p._replace(products=p.products[:, list(own)]) for p in passes)
         return View(
             parties=own,
             x=x,

@@ -2,3 +2,16 @@
 
 Nothing in the simulator imports from here.
 """
+
+from jaxfed.theory import claims, constants, disagreement, discrepancy, generalization, mixtures, rates, two_laws
+
+__all__ = [
+    "claims",
+    "constants",
+    "disagreement",
+    "discrepancy",
+    "generalization",
+    "mixtures",
+    "rates",
+    "two_laws",
+]

@@ -143,6 +143,16 @@ def answer(products: Any, tick: Lookup, evaluated: Any) -> Any:
     return jax.tree.map(lambda old, new: jnp.where(_to(here, old), new[:, None], old), products, evaluated)
 
 
+def latest(products: Any, tick: Lookup) -> Any:
+    """Return what each dominator and party has last put into the ring, [m, b, q, *L], as `answer` returns it."""
+    if tick.ahead is None:
+        return jax.tree.map(lambda x: x[:, 0], products)
+    m, q = tick.ahead.shape
+    place = tick.ahead.astype(jnp.uint32)
+    dominator, party = jnp.arange(m)[:, None], jnp.arange(q)
+    return jax.tree.map(lambda x: jnp.swapaxes(x[dominator, place, :, party], 1, 2), products)
+
+
 def sums(products: Array, tick: Lookup) -> Array:
     """Return z [m, b, *L], the sum over parties of the products of the update that each dominator completes now."""
     if tick.slot is None:

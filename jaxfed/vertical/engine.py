@@ -54,7 +54,7 @@ def init(algorithm: Any, key: Key, data: Any) -> VerticalState:
     lanes = jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(traced)))
     w = data.blocks.zeros()
     w = jnp.broadcast_to(w.reshape(*w.shape, *[1] * len(lanes)), (*w.shape, *lanes))
-    secret = release.start(algorithm, key, lanes)
+    secret = release.start(algorithm, key, data, lanes)
     memory = algorithm.remember(data, w, release.of_all(algorithm, data, w, secret, 0), lanes)
     weights = lazy.start(w, data) if isinstance(data.blocks, Sparse) else w
     state = backward.start(weights, memory, data, algorithm.batch_size, lanes)
@@ -77,7 +77,7 @@ def prepare(
 
     That is at most `most`. A snapshot is taken where the first tick says so, and ends the block where a later one does.
     """
-    data = data.train
+    data, state = data.train, secure.spoil(state)
     size = ticks.complete.shape[0]
     if hasattr(algorithm, "epoch_length"):
         state = jax.lax.cond(ticks.snapshot[0], lambda s: _snapshot(algorithm, s, data), lambda s: s, state)

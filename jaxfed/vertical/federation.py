@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 from jaxfed import steps
 from jaxfed.checks import same_structure
 from jaxfed.types import Carry, Measure, Timetable
-from jaxfed.vertical import checks, lazy, measures, traffic, units
+from jaxfed.vertical import checks, lazy, measures, secure, traffic, units
 from jaxfed.vertical.blocks import Sparse
 from jaxfed.vertical.data import Depths, PartyData
 from jaxfed.vertical.schedulers import Synchronous
@@ -135,7 +135,7 @@ class VerticalData(NamedTuple):
     def visible(self, placed: "VerticalData", carry: Carry) -> tuple["VerticalData", Carry]:
         """Return what measures see: no products or messages on their way, so one program serves all schedules."""
         parts = {name: part.replace(depths=Depths()) for name, part in placed.parts().items()}
-        return VerticalData(**parts), carry._replace(state=carry.state._replace(products=(), messages=()))
+        return VerticalData(**parts), carry._replace(state=secure.spoil(carry.state)._replace(products=(), messages=()))
 
     def advice(self, algorithm: Any) -> Callable[[], str]:
         """Return what to say of a run that diverged."""
@@ -154,7 +154,7 @@ class VerticalData(NamedTuple):
 
     def final(self, algorithm: Any, state: Any, timetable: Timetable, stop: int) -> Any:
         """Return the state to keep: weights as the blocks have them, memory, counts; nothing is on its way."""
-        weights = state.weights
+        weights = secure.spoil(state).weights
         if isinstance(weights, lazy.Lazy):
             weights = lazy.value(weights, algorithm.mean(state.memory))
         totals = traffic.totals(timetable.columns(stop))

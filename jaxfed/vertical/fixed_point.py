@@ -19,8 +19,13 @@ class Limbs(NamedTuple):
 
 
 def encode(x: Array, bits: int, fraction: int) -> Any:
-    """Return round(x 2^fraction), half to even, modulo 2^bits: uint32, or Limbs. |x| 2^fraction < 2^(bits - 1)."""
+    """Return round(x 2^fraction), half to even, modulo 2^bits: uint32, or Limbs.
+
+    What is out of range becomes the largest number of its sign, and so does NaN.
+    """
+    most = 2.0 ** (bits - 1) * (1 - 2.0**-23)  # a float32
     scaled = jnp.round(x * 2.0**fraction)
+    scaled = jnp.maximum(jnp.where(scaled < most, scaled, most), -most)
     if bits == 32:
         return jax.lax.bitcast_convert_type(scaled.astype(jnp.int32), jnp.uint32)
     # by sign and magnitude: the low limb of a small negative number has more digits than float32
@@ -45,6 +50,13 @@ def _signed(numbers: Limbs, negative: Array) -> Limbs:
     """Return -numbers where negative, else numbers."""
     flipped = Limbs(~numbers.low + jnp.uint32(1), ~numbers.high + (numbers.low == 0).astype(jnp.uint32))
     return jax.tree.map(lambda f, n: jnp.where(negative, f, n), flipped, numbers)
+
+
+def beyond(numbers: Any, count: int) -> Array:
+    """Return whether numbers are so large that a sum of `count` of them may be out of range, bool."""
+    top = jax.lax.bitcast_convert_type(numbers.high if isinstance(numbers, Limbs) else numbers, jnp.int32)
+    most = 2**31 // count - 1  # of 64 bits only the upper half is looked at
+    return (top > most - 1) | (top < -most)
 
 
 def add(a: Any, b: Any) -> Any:

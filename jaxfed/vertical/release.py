@@ -22,19 +22,20 @@ _ROWS, _PASSES, MASKS = 0x7FFFFFFF, 0x7FFFFFFE, 0x7FFFFFFD  # folded into the se
 
 
 class Secret(NamedTuple):
-    """What the parties' own randomness comes from: a key, uint32 [2], and whether a fixed-point number was too large
-    for its range, bool [*L] (() without such numbers). It stays the same for the whole of a run that goes on."""
+    """What the parties' own randomness comes from: a key, uint32 [2], the same for the whole of a run that goes on; and
+    where a fixed-point number was too large for its range so far, bool [m, b, q, *L] (() without such numbers)."""
 
     key: Array
     too_large: Any
 
 
-def start(algorithm: Any, key: Key, lanes: tuple[int, ...]) -> Any:
+def start(algorithm: Any, key: Key, data: Any, lanes: tuple[int, ...]) -> Any:
     """Return the secret of a new run, () where nothing is drawn."""
     if algorithm.secure is None and algorithm.defence is None:
         return ()
     fixed = algorithm.secure is not None and algorithm.secure.bits is not None
-    return Secret(jax.random.key_data(key)[-2:], jnp.zeros(lanes, bool) if fixed else ())
+    shape = data.num_active, algorithm.batch_size, data.num_parties, *lanes
+    return Secret(jax.random.key_data(key)[-2:], jnp.zeros(shape, bool) if fixed else ())
 
 
 def _key(secret: Secret) -> Key:

@@ -34,7 +34,8 @@ class SecureAggregation(PyTreeNode):
     32 of 64; every product must stay below 2^(bits - 1 - fraction_bits) / q, else the run ends in NaN and says so.
     `trees` (static): one pair (T1, T2) per dominator (`vertical.aggregation`), whose root it is; by default pairs from
     which no single party learns anything but z, drawn from `seed` (`vertical.secure_trees`; two parties cannot hide
-    from each other). Departures: the paper has one pair, and says nothing about what masks are.
+    from each other). Departures: the paper has one pair, and says nothing about what masks are; full passes (SVRG's
+    reference points, SAGA's start) are added plainly, as masks cancel.
     """
 
     scale: Any = 1.0
@@ -52,7 +53,8 @@ class SecureAggregation(PyTreeNode):
         """Return what every product's size must stay below, so that no sum of fixed-point numbers can overflow."""
         if self.bits is None:
             return np.inf
-        return (2.0 ** (self.bits - 1) / num_parties - 0.5) * 2.0**-self.fraction  # half a unit, for rounding
+        unit = 2.0**-self.fraction
+        return (2**31 // num_parties - 1) * 2.0 ** (self.bits - 32) * unit - 0.5 * unit  # half a unit, for rounding
 
     def pairs(self, party: Any) -> tuple[Pair, ...]:
         """Return the tree pair of each dominator. party: PartyData, or anything with `num_parties` and `active`."""
@@ -160,7 +162,7 @@ def start(secure: SecureAggregation, plain: Array, data: Any) -> Products:
 def exchange(secure: SecureAggregation, state: Any, data: Any, event: Any, products: Array) -> tuple:
     """Return (the ring, z [m, b, *L], the secret) after a tick that evaluates products [m, b, q, *L].
 
-    z = xi_1 - xi_2 (Algorithm 1, output). It is NaN from a number that is too large for its fixed point on.
+    z = xi_1 - xi_2 (Algorithm 1, output). Numbers that are too large for their fixed point are noted: see `spoil`.
     """
     tick, masks, secret = event.tick, event.masks, state.secret
     numbers = products if secure.bits is None else fixed_point.encode(products, secure.bits, secure.fraction)
@@ -171,10 +173,24 @@ def exchange(secure: SecureAggregation, state: Any, data: Any, event: Any, produ
     z = fixed_point.subtract(sums, jax.tree.map(lambda x: _to(x, leaf), masks.total))
     if secure.bits is None:
         return ring, z, secret
-    fits = jnp.abs(products) < secure.limit(products.shape[2])  # False for NaN too
-    bad = secret.too_large | jnp.any(~fits & _to(tick.reads[:, None], products), (0, 1, 2))
-    z = jnp.where(bad, jnp.nan, fixed_point.decode(z, secure.fraction, products.dtype))
-    return ring, z, secret._replace(too_large=bad)
+    # from what was sent, less its mask: XLA would evaluate the products again for a check of their own
+    sent = fixed_point.subtract(
+        backward.latest(ring.hidden, tick), jax.tree.map(lambda x: _to(x, products), masks.read)
+    )
+    bad = secret.too_large | (_to(tick.reads[:, None], products) & fixed_point.beyond(sent, products.shape[2]))
+    return ring, fixed_point.decode(z, secure.fraction, products.dtype), secret._replace(too_large=bad)
+
+
+def spoil(state: Any) -> Any:
+    """Return a state with NaN for weights where a number has been too large for its fixed point, else the same state.
+
+    Done between blocks of ticks, and before anything is recorded or kept: in every tick it would cost a third of it.
+    """
+    if not state.secret or isinstance(state.secret.too_large, tuple):
+        return state
+    bad = jnp.any(state.secret.too_large, (0, 1, 2))
+    real = lambda x: jnp.issubdtype(x.dtype, jnp.floating)  # noqa: E731
+    return state._replace(weights=jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x) if real(x) else x, state.weights))
 
 
 def _to(x: Array, like: Array) -> Array:
