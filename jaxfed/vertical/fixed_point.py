@@ -21,11 +21,10 @@ class Limbs(NamedTuple):
 def encode(x: Array, bits: int, fraction: int) -> Any:
     """Return round(x 2^fraction), half to even, modulo 2^bits: uint32, or Limbs.
 
-    What is out of range becomes the largest number of its sign, and so does NaN.
+    What is out of range becomes the largest number of its sign, and NaN 0.
     """
     most = 2.0 ** (bits - 1) * (1 - 2.0**-23)  # a float32
-    scaled = jnp.round(x * 2.0**fraction)
-    scaled = jnp.maximum(jnp.where(scaled < most, scaled, most), -most)
+    scaled = jnp.clip(jnp.round(x * 2.0**fraction), -most, most)
     if bits == 32:
         return jax.lax.bitcast_convert_type(scaled.astype(jnp.int32), jnp.uint32)
     # by sign and magnitude: the low limb of a small negative number has more digits than float32

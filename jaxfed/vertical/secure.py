@@ -182,7 +182,8 @@ def exchange(secure: SecureAggregation, state: Any, data: Any, event: Any, produ
 
 
 def spoil(state: Any) -> Any:
-    """Return a state with NaN for weights where a number has been too large for its fixed point, else the same state.
+    """Return a state with NaN for all weights where a number has been too large for its fixed point or weights are not
+    finite (whose products are no numbers, and would be sent as 0), else the same state.
 
     Done between blocks of ticks, and before anything is recorded or kept: in every tick it would cost a third of it.
     """
@@ -190,6 +191,9 @@ def spoil(state: Any) -> Any:
         return state
     bad = jnp.any(state.secret.too_large, (0, 1, 2))
     real = lambda x: jnp.issubdtype(x.dtype, jnp.floating)  # noqa: E731
+    for x in jax.tree.leaves(state.weights):
+        if real(x):
+            bad = bad | jnp.any(~jnp.isfinite(x), tuple(range(x.ndim - bad.ndim)))
     return state._replace(weights=jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x) if real(x) else x, state.weights))
 
 
