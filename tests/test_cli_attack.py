@@ -21,6 +21,7 @@ from jaxfed.privacy.marvell import Marvell
 from jaxfed.vertical import Epochs, Objective
 
 TOY = "attack --dataset libsvm:FOLDER/toy.txt --parties 4 --active 2"
+DIVERGED = "jaxfed: warning: diverged: weights are not finite when the window ends, so its numbers mean little"
 SHORT = f"{TOY} --epochs 4 --no-tradeoff"
 
 
@@ -135,19 +136,22 @@ def test_attacks_that_get_nothing_say_so_and_the_others_are_made(call, tmp_path)
 
 def test_products_too_large_for_their_masks_are_told(call):
     status, out, err = call(f"{SHORT} --dataset libsvm:FOLDER/large.txt --attacks sign logits --lr 1")
-    assert status == 0 and {row[-1] for row in cells(out)[1:]} == {"differs"} and "nan" in cells(out)[1][4]
-    assert all("Traceback" not in line for line in err)
+    assert status == 0 and err == [DIVERGED] and cells(out)[0][4] == "1.000"  # what was sent tells labels all the same
     assert call(f"{SHORT} --dataset libsvm:FOLDER/large.txt --attacks sign --lr 0")[0] == 0
 
 
 def test_one_tick_and_a_run_that_diverges(call):
     for more in ("--ticks 1", "--epochs 4 --lr 1e20"):
         status, out, err = call(f"{TOY} {more} --no-tradeoff --attacks sign logits norm hint completion unmasking")
-        diverged = ["jaxfed: warning: diverged: thetas are not finite from tick 1 on, and attacks on them say nothing"]
-        assert status == 0 and err == (diverged if "lr" in more else []), (more, err)
+        assert status == 0 and err == ([DIVERGED] if "lr" in more else []), (more, err)
         rows = {row[0]: row for row in cells(out)}
-        assert rows["norm"][4] == "nan" and rows["norm"][-1] in ("differs", "not made")
-        assert rows["unmasking"][-1] in ("as expected", "reported", "differs")
+        assert rows["norm"][4] == "nan" or "lr" in more
+        assert len(rows) >= 6 and {row[-1] for row in rows.values()} <= {
+            "as expected",
+            "reported",
+            "differs",
+            "not made",
+        }
 
 
 def test_the_tradeoff_and_its_files(call, tmp_path, monkeypatch):

@@ -45,7 +45,7 @@ def test_verdicts(verdict, measured, control, expected, chance):
 
 def test_the_table_has_a_cell_for_each_column():
     rows = [row(0.0001234, NAN, (0.0, 1e-6), (-INF, 0.5)), row(1.0, INF, (1.0, 1.0), (0.5, INF)), row(),
-            matrix.not_made("gram", "x: got | and |, wanted |")]  # fmt: skip
+            matrix.not_made("gram", "x: got | and |, wanted |\nand more")]  # fmt: skip
     lines = matrix.table(rows).splitlines()
     cells = [[cell.strip() for cell in line.replace("\\|", "!").strip("|").split("|")] for line in lines]
     assert {len(line) for line in cells} == {9} and len({len(line) for line in lines}) == 1

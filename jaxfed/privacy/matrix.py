@@ -40,8 +40,8 @@ class Row(NamedTuple):
 
 
 def not_made(attack: str, why: str) -> Row:
-    """Return the row of an attack that could not be made, and why."""
-    return Row(attack, "", "", why, math.nan, math.nan, "none", None, None)
+    """Return the row of an attack that could not be made, and why: the first line, as scikit-learn's say much."""
+    return Row(attack, "", "", why.partition("\n")[0], math.nan, math.nan, "none", None, None)
 
 
 def table(rows: Sequence[Row]) -> str:
