@@ -158,7 +158,8 @@ def _look(shape: Shape, paths: tuple[str, ...], measures: Any, settings: Setting
         return record
 
     if shape.mode == LAST:
-        one_each = jax.vmap(one, (None, 0, _last_axes(paths, settings, b, carry)))
+        axes_of = (None, 0, _last_axes(paths, settings, b, carry))
+        one_each = jax.vmap(one, axes_of, axis_size=shape.points)  # a point without axes has none that says it
         return jax.tree.map(lambda x: x[None], one_each(b.keys[0], b.values, carry))
     return _over(shape, one, (_CARRY,), 0)(b.keys, b.values, carry)
 

@@ -224,3 +224,13 @@ def test_a_sweep_of_digits_has_the_runs_of_the_library(tmp_path, capsys):
     lane, one = ds.sel(alpha=0.5, lr=0.05, seed=1), jf.load(tmp_path / "run").dataset
     for name in ("personal_test_accuracy", "server_train_loss", "mixing_weight"):
         np.testing.assert_allclose(lane[name], one[name], rtol=1e-5)
+
+
+def test_a_sweep_of_one_vertical_run_is_that_run(tmp_path):
+    """One value, one seed: there is no axis at all along which lanes lie."""
+    line = "vfb2 --method sgd --lr 0.01 --epochs 2 --parties 4 --active 2 --quiet"
+    assert command(f"sweep {line} --out {tmp_path}/sweep") == 0 and command(f"{line} --out {tmp_path}/run") == 0
+    ds, one = results.load_dataset(tmp_path / "sweep" / "results.nc"), jf.load(tmp_path / "run").dataset
+    assert ds.sizes["seed"] == 1
+    for name in ("objective", "test_auc", "dominated_updates"):
+        np.testing.assert_allclose(ds[name].squeeze(), one[name], rtol=1e-6)

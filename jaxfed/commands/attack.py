@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +21,24 @@ def attack(options: Attack) -> int:
 
     An attack that the run gives nothing to work on is a line that says so, unless there is no other.
     """
+    import numpy as np
+
     from jaxfed import results
     from jaxfed.privacy import matrix, matrix_features, matrix_labels, tradeoff
 
     given, runs, about = options.attacking, *prepare(options)
     every = matrix_labels.ATTACKS | matrix_features.ATTACKS
+    lost = runs.plain.tick[~np.isfinite(runs.plain.theta).all(1)]
+    if lost.size:
+        warnings.warn(
+            f"diverged: thetas are not finite from tick {lost[0]} on, and attacks on them say nothing", stacklevel=2
+        )
     rows, refused = [], []
     for name in dict.fromkeys(given.attacks or NAMES):
         print(f"attacking: {name}", file=sys.stderr)
         try:
-            rows += every[name](runs)
+            with np.errstate(all="ignore" if lost.size else "warn"):
+                rows += every[name](runs)
         except ValueError as error:
             refused.append(error)
             rows.append(matrix.not_made(name, str(error)))

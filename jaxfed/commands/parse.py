@@ -103,6 +103,9 @@ def _options(name: str, words: list[str], default: Any = None) -> Any:
         if end.code in (0, None):
             raise
         _explain(cls, words, complaint.getvalue())
+    for field, kind in _types(cls).items():  # to the parser these are all their choices, or the default
+        if field in ("attacks", "only") and f"--{field}" in words and not _given(words, field):
+            _fail(field, "nothing", f"{_wanted(kind)[0]}, or the option left out for all")
     if unknown:
         known = [f"--{field.replace('_', '-')}" for field in _types(cls)]
         if not unknown[0].startswith("-"):

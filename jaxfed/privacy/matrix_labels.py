@@ -165,7 +165,7 @@ def complete(runs: Runs) -> list[Row]:
         name = "completion" if factor == 1 else f"completion, own step x {factor:g}"
         needs = f"{len(known)} labels (model's accuracy {runs.accuracy(transcript):.3f})"
         rows.append(Row(name, _who(runs), needs, "AUC on other samples", got, local, "a local model",
-                        (own - 0.02, own + 0.02), None))  # fmt: skip
+                        None if math.isnan(own) else (own - 0.02, own + 0.02), None))  # fmt: skip
     return rows
 
 
