@@ -292,10 +292,9 @@ def test_attacks_that_need_longer_runs(some, monkeypatch):
     attack, passes = gram.attack, gram.from_passes
     monkeypatch.setattr(gram, "attack", lambda *a, **k: attack(*a, **k)._replace(gram=np.roll(attack(*a, **k).gram, 1)))
     monkeypatch.setattr(gram, "from_passes", lambda *a, **k: passes(*a, **k)._replace(gram=np.eye(60)))
-    rows = [*matrix_features.inner_products(some), *matrix_features.reference_points(some)[:1]]
-    assert set(verdicts(rows)) == {DIFFERS}, matrix.table(rows)
-    still = matrix_features.reference_points(runs(algorithm=some.algorithm.replace(lr=0.0)))
-    assert set(verdicts(still)) == {DIFFERS}  # nothing moves, so nothing is learned: of features neither
+    rows = [*matrix_features.inner_products(some), *matrix_features.reference_points(some)]
+    rows = [each for each in rows if "share" not in each.metric]  # a broken solution does not change what is determined
+    assert len(rows) == 5 and set(verdicts(rows)) == {DIFFERS}, matrix.table(rows)
     monkeypatch.setattr(labels, "by_norm", lambda view, **_: guessing(len(view.x), view.rows.ravel()))
     assert matrix_labels.norm(rare)[1].verdict == DIFFERS
     assert label_metrics.auc(rare.labels, np.zeros(400)) == 0.5

@@ -75,7 +75,8 @@ def inner_products(runs: Runs) -> list[Row]:
         else:
             known = {i: x[i] for i in range(min(x.shape[1] + 4, len(x) - 1))}
             back = [reconstruction.from_anchors(each, known)[len(known) :] for each in found]
-            amplified = min(errors[0] * float(np.linalg.cond(x[: len(known)])), 0.5)  # beyond a half: no claim
+            # beyond a half nothing would be claimed: features without any inner products are as near
+            amplified = min(errors[0] * float(np.linalg.cond(x[: len(known)])), 0.5)
             rows.append(row("anchors", f"the above, and the features of {len(known)} rows",
                             "relative error of other rows' features", [_relative(b, x[len(known) :]) for b in back],
                             (0, amplified), (0.5, INF)))  # fmt: skip
