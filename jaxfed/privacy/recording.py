@@ -125,6 +125,11 @@ def _assemble(algorithm, party, table, window, seen, passes, weights, lr, final)
     if isinstance(products, Products):
         hidden, masks = (at(_whole_numbers(x)) for x in (products.hidden, seen["masks"]))
         products = products.plain
+    scores, theta = at(seen["scores"]), at(seen["theta"])
+    if secure is not None and secure.bits is not None:  # from a number that was too large on nothing is known
+        fits = np.abs(at(products)) < secure.limit(party.num_parties)
+        lost = np.logical_or.accumulate(~fits.all((1, 2)))[:, None]
+        scores, theta = (np.where(lost, np.nan, x).astype(x.dtype) for x in (scores, theta))
     return Transcript(
         party=party,
         window=window,
@@ -133,8 +138,8 @@ def _assemble(algorithm, party, table, window, seen, passes, weights, lr, final)
         dominator=np.asarray(party.active)[a],
         update=update,
         rows=at(seen["rows"]),
-        scores=at(seen["scores"]),
-        theta=at(seen["theta"]),
+        scores=scores,
+        theta=theta,
         products=at(products),
         hidden=hidden,
         masks=masks,
