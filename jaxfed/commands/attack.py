@@ -31,6 +31,7 @@ def attack(options: Attack) -> int:
     lost = not np.isfinite(runs.plain.weights).all()  # of masked runs that leave their range thetas may be finite yet
     if lost:
         warnings.warn("diverged: weights are not finite when the window ends, so its numbers mean little", stacklevel=2)
+    out = None if given.out is None else Path(given.out)
     rows, refused = [], []
     for name in dict.fromkeys(given.attacks or NAMES):
         print(f"attacking: {name}", file=sys.stderr)
@@ -40,13 +41,13 @@ def attack(options: Attack) -> int:
         except ValueError as error:
             refused.append(error)
             rows.append(matrix.not_made(name, str(error)))
+        if out is not None and len(refused) < len(rows):  # what is done outlives a kill
+            matrix.save(rows, out / "attacks.json", about)
     if len(refused) == len(rows):
         raise refused[0]
     text = matrix.table(rows)
     print(f"{about['title']}\n\n{runs.plain.seen()}\n\n{text}")
-    out = None if given.out is None else Path(given.out)
     if out is not None:
-        matrix.save(rows, out / "attacks.json", about)
         (out / "attacks.md").write_text(f"{about['title']}\n\n{text}\n")
     if not given.no_tradeoff:
         print("measuring: what defences cost", file=sys.stderr)

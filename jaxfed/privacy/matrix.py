@@ -59,7 +59,10 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def save(rows: Sequence[Row], path: Path, about: dict[str, Any]) -> None:
-    """Write the matrix as JSON: `about` the run, and a list of attacks; numbers that are not finite are null."""
+    """Write the matrix as JSON, beside the old file and then in its place: `about` the run, and a list of attacks.
+
+    Numbers that are not finite are null.
+    """
     number = lambda x: float(x) if math.isfinite(x) else None  # noqa: E731
     region = lambda pair: None if pair is None else [number(x) for x in pair]  # noqa: E731
     attacks = [
@@ -68,7 +71,9 @@ def save(rows: Sequence[Row], path: Path, about: dict[str, Any]) -> None:
         | {"expected": region(row.expected), "chance": region(row.chance)}
         for row in rows
     ]
-    path.write_text(json.dumps({"run": about, "attacks": attacks}, indent=2) + "\n")
+    temporary = path.with_suffix(".partial")
+    temporary.write_text(json.dumps({"run": about, "attacks": attacks}, indent=2) + "\n")
+    temporary.replace(path)
 
 
 def _number(x: float) -> str:
