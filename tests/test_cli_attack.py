@@ -178,15 +178,20 @@ def test_the_tradeoff_and_its_files(call, tmp_path, monkeypatch):
     np.testing.assert_allclose(np.array(shown, float)[:, 0], ds["accuracy"].values[0], atol=6e-4)
 
 
-def test_a_killed_attack_leaves_a_folder_that_can_be_used(folder, call, tmp_path):
+def test_a_killed_attack_leaves_what_it_had_done(folder, call, tmp_path):
     code = (
         "import os, signal, sys\nfrom jaxfed.privacy import matrix_labels\nfrom jaxfed.cli import main\n"
         "matrix_labels.ATTACKS['hint'] = lambda runs: os.kill(os.getpid(), signal.SIGKILL)\nmain(sys.argv[1:])"
     )
     words = f"{SHORT} --attacks sign hint --out {tmp_path}/new".replace("FOLDER", str(folder)).split()
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, timeout=120)
-    assert done.returncode == -9 and list((tmp_path / "new").iterdir()) == []
-    assert call(f"{SHORT} --attacks sign --out {tmp_path}/new")[0] == 0
+    assert done.returncode == -9 and [file.name for file in (tmp_path / "new").iterdir()] == ["attacks.json"]
+    kept = json.loads((tmp_path / "new" / "attacks.json").read_text())["attacks"]
+    assert [row["attack"] for row in kept] == ["sign", "sign"] and kept[0]["measured"] == 1
+    again = f"{SHORT} --attacks sign --out {tmp_path}/new"
+    status, _, err = call(again)
+    assert status == 2 and "attacks.json already" in err[0]
+    assert call(f"{again} --overwrite")[0] == 0
 
 
 def test_masks_and_defences_of_a_run(call, tmp_path):
