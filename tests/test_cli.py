@@ -152,7 +152,7 @@ def test_models_for_real_targets():
 def test_settings_come_back_as_they_were(name, tmp_path):
     words = {"show": ["runs/a"], "export": ["runs/a"], "predict": ["runs/a", "--client", "1"], "vfb2": ["--lr", "0.5"],
              "theory": ["--only", "a", "b", "--smoke"],
-                 "attack": ["--attacks", "sign", "hint", "--window", "0", "9", "--masks", "64"]}  # fmt: skip
+             "attack": ["--attacks", "sign", "hint", "--window", "0", "9", "--masks", "64"]}  # fmt: skip
     words = words.get(name, ["--hidden", "3", "4", "5"])
     _, options = parse([name, *words])
     settings.save(name, options, tmp_path)
