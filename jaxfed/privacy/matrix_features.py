@@ -113,14 +113,16 @@ def unmasking(runs: Runs) -> list[Row]:
         runs.record(runs.algorithm.replace(secure=each), num_rounds=Epochs(1))
         for each in (secure.replace(trees=stars), secure)
     )
+    # without masks a dominator receives every product as it is: then the default trees are judged
+    trees = "the default trees" if runs.algorithm.secure is None else "the run's trees"
     metric, rows = "share of others' products found", []
     rows.append(
         Row("unmasking", f"dominator {root}", "its messages over two stars", metric, _unmasked(starred, (root,), root),
-            _unmasked(masked, (root,), root), "the run's trees", ALL, ALL if q == 2 else NONE)
+            _unmasked(masked, (root,), root), trees, ALL, ALL if q == 2 else NONE)
     )  # fmt: skip
     for size in range(1, min(q, 4)):  # of two parties neither hides from the other: no trees do
         found = [_unmasked(masked, coalition) for coalition in combinations(range(q), size)]
-        needs = "messages over the run's trees"
+        needs = f"messages over {trees}"
         rows.append(Row("unmasking", f"{size} of {q} parties", needs, f"{metric}, mean over coalitions",
                         float(np.mean(found)), _judged(runs, secure, size), "the rank test",
                         NONE if size == 1 and q > 2 and secure.trees is None else None, None))  # fmt: skip
