@@ -155,3 +155,19 @@ def test_threefry_has_the_known_answers():
     for counter, key, wanted in known:
         words = (jnp.array([word], jnp.uint32) for word in (*key, *counter))
         assert to_ints(samples.threefry(*words)) == [wanted]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_numbers_that_pass_the_check_have_a_sum_in_range_and_others_are_told(bits, count):
+    """Against Python integers, at the edges; what `encode` makes of floats far out of range is told too."""
+    limit, unit = 2 ** (bits - 1), 2 ** (bits - 32)
+    edge = fixed_point.room(count) * unit
+    for number in (0, 1, -1, edge - 1, edge, -edge, -edge - 1, limit - 1, -limit):
+        two = number % 2**bits
+        low, high = (jnp.uint32(part) for part in (two % 2**32, two >> 32))
+        told = bool(fixed_point.beyond(fixed_point.Limbs(low, high) if bits == 64 else low, count))
+        assert told == (number >= edge or number < -edge)
+        assert told or -limit <= count * number < limit
+    far = jnp.array([1e30, -1e30, jnp.inf, -jnp.inf, 2.0 ** (bits - 1)])
+    assert fixed_point.beyond(fixed_point.encode(far, bits, 0), count).all()

@@ -8,16 +8,14 @@ import numpy as np
 
 from jaxfed import core, nodes, runner, steps
 from jaxfed.checks import fail, whole
+from jaxfed.machine import compiled_advance, compiled_start
 from jaxfed.privacy.transcript import Pass, Transcript
-from jaxfed.vertical import engine, plan, release, secure
+from jaxfed.vertical import engine, release, secure
 from jaxfed.vertical.fixed_point import Limbs
 from jaxfed.vertical.secure import Products
 from jaxfed.vertical.ticks import rounded
 
 MOST_BYTES = 2**31
-
-_start = nodes.jit(core.init)
-_advance = nodes.jit(core.advance, donate_argnums=(4,))
 
 
 def _watch(key, algorithm, scheduler, data, carry, num_rounds, kept, first):
@@ -47,13 +45,12 @@ def record(
         fail(
             "data", type(data.train).__name__, "PartyData: clients keep their data, and what they send is their update"
         )
-    settings, course = runner.cast(algorithm, to_float=True), plan(algorithm, data.train, scheduler, num_rounds)
-    total = len(course.time)
+    settings, total = runner.cast(algorithm, to_float=True), timetable.stops[-1]
     start, stop = in_run(window, total)
     device = runner.cast(timetable.scheduler)
     placed = data.place(settings, device)
     placed = placed._replace(train=placed.train.replace(watched=True))
-    carry = _start(key, settings, placed)
+    carry = compiled_start(key, settings, placed)
     shapes = jax.eval_shape(lambda c: core.one_round(key, settings, device, placed, c)[1], carry)
     size = rounded(stop - start)
     need = size * sum(s.size * s.dtype.itemsize for s in jax.tree.leaves(shapes))
@@ -61,8 +58,8 @@ def record(
         fail("window", f"{stop - start} ticks, {need / 2**30:.3g} GiB", f"at most {MOST_BYTES / 2**30:g} GiB")
     kept = jax.tree.map(lambda s: jnp.zeros((size, *s.shape), s.dtype), shapes)
     if start:
-        carry, _ = _advance(key, settings, device, placed, carry, jnp.int32(start))
-    table, passes, now = course.table(0, stop), [], start
+        carry, _ = compiled_advance(None, key, settings, device, placed, carry, start)
+    table, passes, now = timetable.scheduler.inner.rows(np.arange(stop)), [], start
     if start == 0 and settings.mean_moves:
         passes.append(_pass(settings, placed.train, carry.state, 0, carry.state))
     snapshots = np.flatnonzero(table.snapshot[start:]) + start if hasattr(settings, "epoch_length") else []

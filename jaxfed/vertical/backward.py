@@ -140,7 +140,7 @@ def answer(products: Any, tick: Lookup, evaluated: Any) -> Any:
         room = jax.tree.leaves(products)[0].shape[1]
         here = here & (tick.ahead[:, None] == jnp.arange(room)[:, None])
     here = here[:, :, None]  # [m, R, 1, q]
-    return jax.tree.map(lambda old, new: jnp.where(_to(here, old), new[:, None], old), products, evaluated)
+    return jax.tree.map(lambda old, new: jnp.where(spread(here, old), new[:, None], old), products, evaluated)
 
 
 def latest(products: Any, tick: Lookup) -> Any:
@@ -158,7 +158,7 @@ def sums(products: Array, tick: Lookup) -> Array:
     if tick.slot is None:
         return jnp.sum(products[:, 0], 2)
     here = tick.slot[:, None] == jnp.arange(products.shape[1])
-    return jnp.sum(jnp.where(_to(here, products), products, 0), (1, 3))
+    return jnp.sum(jnp.where(spread(here, products), products, 0), (1, 3))
 
 
 def chosen(products: Any, tick: Lookup) -> Any:
@@ -172,7 +172,7 @@ def chosen(products: Any, tick: Lookup) -> Any:
 def send(messages: Array, tick: Lookup, values: Array) -> Array:
     """Return the ring with this tick's messages, values [m, b, *L], where dominators complete."""
     here = (tick.place[:, None] == jnp.arange(messages.shape[1])) & tick.completes[:, None]
-    return jnp.where(_to(here, messages), values[:, None], messages)
+    return jnp.where(spread(here, messages), values[:, None], messages)
 
 
 def due(messages: Array, tick: Lookup) -> Array:
@@ -181,7 +181,7 @@ def due(messages: Array, tick: Lookup) -> Array:
     at = tick.source[:, None] * b + jnp.arange(b, dtype=jnp.int32)[:, None]  # [m, b, q]
     flat = messages.reshape(m * depth * b, *lanes)
     found = flat.at[at.astype(jnp.uint32)].get(mode="promise_in_bounds", wrap_negative_indices=False)
-    return jnp.where(_to(tick.applies[:, None], found), found, 0)
+    return jnp.where(spread(tick.applies[:, None], found), found, 0)
 
 
 def rate(lr: Any, tick: Lookup) -> Array:
@@ -189,6 +189,6 @@ def rate(lr: Any, tick: Lookup) -> Array:
     return lr if tick.lr is None else tick.lr
 
 
-def _to(condition: Array, like: Array) -> Array:
-    """Return a condition over the first axes of an array, shaped to broadcast over its last ones."""
-    return condition.reshape(*condition.shape, *[1] * (like.ndim - condition.ndim))
+def spread(x: Array, like: Array) -> Array:
+    """Return an array over the first axes of another, shaped to broadcast over its last ones."""
+    return x.reshape(*x.shape, *[1] * (like.ndim - x.ndim))

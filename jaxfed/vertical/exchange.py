@@ -27,7 +27,7 @@ def exchange(algorithm: Any, state: VerticalState, data: Any, event: Any, evalua
         z = backward.sums(products, tick)
     else:
         products, z, secret = secure.exchange(algorithm.secure, state, data, event, evaluated)
-    theta = algorithm.objective.theta(z, tick.y.reshape(*tick.y.shape, *[1] * (z.ndim - 2)))
+    theta = algorithm.objective.theta(z, backward.spread(tick.y, z))
     sent = release.message(algorithm, theta, tick.y, event.drawn)
     seen = {}
     if data.watched:

@@ -54,8 +54,16 @@ def _signed(numbers: Limbs, negative: Array) -> Limbs:
 def beyond(numbers: Any, count: int) -> Array:
     """Return whether numbers are so large that a sum of `count` of them may be out of range, bool."""
     top = jax.lax.bitcast_convert_type(numbers.high if isinstance(numbers, Limbs) else numbers, jnp.int32)
-    most = 2**31 // count - 1  # of 64 bits only the upper half is looked at
+    most = room(count)  # of 64 bits only the upper half is looked at
     return (top > most - 1) | (top < -most)
+
+
+def room(count: int) -> int:
+    """Return how large, in units of 2^(bits - 32), each of `count` numbers may be whose sum is in range.
+
+    Less than what `encode` makes of a number that is out of range, so that this is seen of one number alone too.
+    """
+    return min(2**31 // count - 1, 2**31 - 2**9)
 
 
 def add(a: Any, b: Any) -> Any:

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxfed.types import Array, Key
+from jaxfed.vertical.backward import spread
 
 _ROWS, _PASSES, MASKS = 0x7FFFFFFF, 0x7FFFFFFE, 0x7FFFFFFD  # folded into the secret where a dominator's number would be
 
@@ -67,8 +68,8 @@ def message(algorithm: Any, theta: Array, y: Array, drawn: Any) -> Array:
     """Return what is sent for theta [m, b, *L] of rows with labels y [m, b]."""
     if algorithm.defence is None:
         return theta
-    broad = lambda x: x.reshape(*x.shape, *[1] * (theta.ndim - 2))  # noqa: E731
-    return algorithm.defence.release(theta, broad(y), jax.tree.map(broad, drawn)).astype(theta.dtype)
+    y, drawn = jax.tree.map(lambda x: spread(x, theta), (y, drawn))
+    return algorithm.defence.release(theta, y, drawn).astype(theta.dtype)
 
 
 def of_all(algorithm: Any, data: Any, w: Array, secret: Any, number: Array | int) -> Callable[[], Array]:

@@ -54,7 +54,7 @@ class SecureAggregation(PyTreeNode):
         if self.bits is None:
             return np.inf
         unit = 2.0**-self.fraction
-        return (2**31 // num_parties - 1) * 2.0 ** (self.bits - 32) * unit - 0.5 * unit  # half a unit, for rounding
+        return fixed_point.room(num_parties) * 2.0 ** (self.bits - 32) * unit - 0.5 * unit  # half a unit, for rounding
 
     def pairs(self, party: Any) -> tuple[Pair, ...]:
         """Return the tree pair of each dominator. party: PartyData, or anything with `num_parties` and `active`."""
@@ -166,18 +166,20 @@ def exchange(secure: SecureAggregation, state: Any, data: Any, event: Any, produ
     """
     tick, masks, secret = event.tick, event.masks, state.secret
     numbers = products if secure.bits is None else fixed_point.encode(products, secure.bits, secure.fraction)
-    hidden = fixed_point.add(jax.tree.map(lambda x: _to(x, products), masks.read), numbers)
+    hidden = fixed_point.add(jax.tree.map(lambda x: backward.spread(x, products), masks.read), numbers)
     ring = backward.answer(state.products, tick, Products(hidden, products if data.watched else ()))
     sums = total(secure, backward.chosen(ring.hidden, tick), tuple(pair[0] for pair in secure.pairs(data)))
     leaf = jax.tree.leaves(sums)[0]
-    z = fixed_point.subtract(sums, jax.tree.map(lambda x: _to(x, leaf), masks.total))
+    z = fixed_point.subtract(sums, jax.tree.map(lambda x: backward.spread(x, leaf), masks.total))
     if secure.bits is None:
         return ring, z, secret
     # from what was sent, less its mask: XLA would evaluate the products again for a check of their own
     sent = fixed_point.subtract(
-        backward.latest(ring.hidden, tick), jax.tree.map(lambda x: _to(x, products), masks.read)
+        backward.latest(ring.hidden, tick), jax.tree.map(lambda x: backward.spread(x, products), masks.read)
     )
-    bad = secret.too_large | (_to(tick.reads[:, None], products) & fixed_point.beyond(sent, products.shape[2]))
+    bad = secret.too_large | (
+        backward.spread(tick.reads[:, None], products) & fixed_point.beyond(sent, products.shape[2])
+    )
     return ring, fixed_point.decode(z, secure.fraction, products.dtype), secret._replace(too_large=bad)
 
 
@@ -195,8 +197,3 @@ def spoil(state: Any) -> Any:
         if real(x):
             bad = bad | jnp.any(~jnp.isfinite(x), tuple(range(x.ndim - bad.ndim)))
     return state._replace(weights=jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x) if real(x) else x, state.weights))
-
-
-def _to(x: Array, like: Array) -> Array:
-    """Return an array of the first axes of another, shaped to broadcast over its last ones."""
-    return x.reshape(*x.shape, *[1] * (like.ndim - x.ndim))
